@@ -1,0 +1,98 @@
+# SPDX-License-Identifier: MIT
+"""The protocol between the experiment and whatever runs a cycle.
+
+A driver is given conditions once and then visits, indices into those
+conditions. It runs one cycle a visit, in the order given, and returns one row
+a cycle. It never prints, never chooses an order and never drops a row.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from contextlib import AbstractContextManager
+from dataclasses import dataclass
+from typing import Protocol
+
+import numpy as np
+import numpy.typing as npt
+
+from vmmprof.operations import Operation
+from vmmprof.placement import Condition, Placement
+
+# A call that was not reached, or that a model has no source for. Stored as null.
+NO_TIME_NS = -1
+NO_FAILED_CALL = -1
+
+
+@dataclass(frozen=True)
+class Batch:
+    """What ``n`` visits gave, as arrays of length ``n`` in visit order.
+
+    A batch is shorter than the visits asked for only when a cycle failed: then
+    its last row is the failed one, and everything it had allocated is freed.
+
+    visit: index into the visits given. start_ns: CLOCK_MONOTONIC at the first
+    call (virtual for models). calls_ns: (n, calls of the operation), or
+    NO_TIME_NS. total_ns: sum of the calls; a model may know it where it does
+    not know every call, and the reverse. status: the driver's error code of
+    the failed call, 0 = success. failed_call: its index, or NO_FAILED_CALL.
+    flags: bits of recording.schema.Flag set by read-backs.
+    """
+
+    visit: npt.NDArray[np.int32]
+    start_ns: npt.NDArray[np.int64]
+    calls_ns: npt.NDArray[np.int64]
+    total_ns: npt.NDArray[np.int64]
+    status: npt.NDArray[np.int32]
+    failed_call: npt.NDArray[np.int8]
+    flags: npt.NDArray[np.uint16]
+
+    def __len__(self) -> int:
+        return len(self.visit)
+
+
+class Driver(Protocol):
+    """Runs cycles. Use as a context manager: leaving it gives everything back."""
+
+    name: str
+    """As in ``--driver``: ``cuda``, ``rm``, ``model:b300``."""
+    operation: Operation
+    is_model: bool
+    """Whether the times are modelled; then MODEL is written wherever they appear."""
+    domain_count: int | None
+    """Locality domains of the device; None when the driver does not know the attribute."""
+    total_memory_bytes: int
+    clock: str
+    """``CLOCK_MONOTONIC`` or ``virtual``."""
+
+    def __enter__(self) -> Driver: ...
+
+    def __exit__(self, *exc: object) -> None: ...
+
+    def granularity_bytes(self, placement: Placement) -> int:
+        """Allocation granularity; PlacementUnavailableError when it cannot be had here."""
+        ...
+
+    def prepare(self, conditions: Sequence[Condition]) -> None:
+        """Take the conditions that visits will index. May be called again."""
+        ...
+
+    def run(self, visits: npt.NDArray[np.int32]) -> Batch:
+        """One cycle a visit, in order; stops after the first failed cycle."""
+        ...
+
+    def scattered(self) -> AbstractContextManager[None]:
+        """Hold every other 2 MiB piece of free memory while inside."""
+        ...
+
+    def status_name(self, status: int) -> str:
+        """Name of an error code, such as ``CUDA_ERROR_OUT_OF_MEMORY``."""
+        ...
+
+    def is_sticky(self, status: int) -> bool:
+        """Whether the code means that nothing more can be run in this process."""
+        ...
+
+    def environment(self) -> Mapping[str, object]:
+        """JSON-ready facts about device and driver for the recording."""
+        ...

@@ -1,0 +1,105 @@
+# SPDX-License-Identifier: MIT
+"""Where memory goes, and a condition to measure: a placement, a size, a card state."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+from vmmprof.errors import UsageError
+from vmmprof.sizes import format_size
+
+_HINT = "placements are device, domain:N, domain:all, compressible and rdma, joined by +"
+
+
+@dataclass(frozen=True, order=True)
+class Placement:
+    """Properties of a VMM allocation on one device.
+
+    ``domain`` is the locality-domain ordinal, or None for memory that is not
+    localized. The plain placement (all defaults) is the control of every run.
+    """
+
+    domain: int | None = None
+    compressible: bool = False
+    rdma: bool = False
+
+    @property
+    def is_plain(self) -> bool:
+        return self == PLAIN
+
+    def __str__(self) -> str:
+        parts = []
+        if self.domain is not None:
+            parts.append(f"domain:{self.domain}")
+        if self.compressible:
+            parts.append("compressible")
+        if self.rdma:
+            parts.append("rdma")
+        return "+".join(parts) or "device"
+
+
+PLAIN = Placement()
+
+
+def parse_placement(text: str, domain_count: int | None) -> list[Placement]:
+    """Placements named by one ``--placement`` argument, ``domain:all`` expanded.
+
+    ``domain_count`` is the device's number of locality domains, None when the
+    driver does not know the attribute. UsageError for a word that is no
+    placement and for a domain that does not exist.
+    """
+    domains: list[int | None] = [None]
+    compressible = rdma = False
+    for word in text.split("+"):
+        if word == "device":
+            continue
+        if word == "compressible":
+            compressible = True
+        elif word == "rdma":
+            rdma = True
+        elif word.startswith("domain:"):
+            domains = _parse_domain(word, domain_count)
+        else:
+            raise UsageError(f"placement {word!r} in {text!r} is unknown; {_HINT}")
+    return [Placement(domain, compressible, rdma) for domain in domains]
+
+
+def _parse_domain(word: str, domain_count: int | None) -> list[int | None]:
+    which = word.removeprefix("domain:")
+    if which != "all" and not which.isdecimal():
+        raise UsageError(f"placement {word!r} is unknown; {_HINT}")
+    if domain_count is None:
+        raise UsageError(
+            f"placement {word!r}: this driver does not know locality domains (CUDA 13.4 or "
+            "later does); leave the placement out"
+        )
+    if which == "all":
+        return list(range(domain_count))
+    if int(which) >= domain_count:
+        raise UsageError(
+            f"placement {word!r}: the device has {domain_count} locality domain(s), "
+            f"so N is at most {domain_count - 1}"
+        )
+    return [int(which)]
+
+
+@dataclass(frozen=True, order=True)
+class Condition:
+    """One thing to measure: ``size_bytes`` of memory at ``placement``.
+
+    ``scattered`` is the state of the card while it is measured: every other
+    2 MiB piece of free memory is held, so that physical memory is scattered.
+    """
+
+    placement: Placement
+    size_bytes: int
+    scattered: bool = False
+
+    @property
+    def control(self) -> Condition:
+        """The plain condition of the same size and card state."""
+        return Condition(PLAIN, self.size_bytes, self.scattered)
+
+    def __str__(self) -> str:
+        state = " scattered" if self.scattered else ""
+        return f"{self.placement} {format_size(self.size_bytes)}{state}"

@@ -1,0 +1,2 @@
+# SPDX-License-Identifier: MIT
+"""What was measured and where: a folder with samples, events and environment."""

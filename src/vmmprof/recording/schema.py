@@ -1,0 +1,55 @@
+# SPDX-License-Identifier: MIT
+"""The columns of samples.parquet (docs/recording.md) and their meaning."""
+
+from __future__ import annotations
+
+from enum import IntFlag
+
+import pyarrow as pa
+
+from vmmprof.operations import Operation
+
+FORMAT_VERSION = 1
+SUFFIX = ".vmmprof"
+SAMPLES_FILE = "samples.parquet"
+JOURNAL_FILE = "samples.arrows"
+ENVIRONMENT_FILE = "environment.json"
+EVENTS_FILE = "events.parquet"
+
+
+class Flag(IntFlag):
+    """Why a row is not a plain sample. Rows are kept; analysis leaves flagged ones out."""
+
+    WARMUP = 1
+    WRONG_ORDINAL = 2
+    """The memory was not on the locality domain that was asked for."""
+    WRONG_COMPRESSION = 4
+    """The driver granted another compression type than asked for."""
+    OUTSIDE_WINDOW = 8
+    """Taken while not all threads were running."""
+    FAILED = 16
+    """A call of the cycle failed; the calls from it on have no time."""
+
+
+DISCARDED = Flag.WRONG_ORDINAL | Flag.WRONG_COMPRESSION
+"""Read-back mismatches: counted and shown, never measured as something else."""
+
+
+def samples_schema(operation: Operation) -> pa.Schema:
+    """Arrow schema of one row a cycle; times are int64 ns, null = not measured."""
+    return pa.schema(
+        [
+            pa.field("round", pa.int32(), nullable=False),
+            pa.field("order", pa.int32(), nullable=False),
+            pa.field("thread", pa.int16(), nullable=False),
+            pa.field("device", pa.int16(), nullable=False),
+            pa.field("placement", pa.dictionary(pa.int32(), pa.string()), nullable=False),
+            pa.field("size_bytes", pa.int64(), nullable=False),
+            pa.field("scattered", pa.bool_(), nullable=False),
+            pa.field("attempt", pa.int8(), nullable=False),
+            pa.field("start_ns", pa.int64(), nullable=False),
+            *(pa.field(f"{call}_ns", pa.int64()) for call in operation.calls),
+            pa.field("total_ns", pa.int64()),
+            pa.field("flags", pa.uint16(), nullable=False),
+        ]
+    )
