@@ -16,6 +16,7 @@ from typing import Protocol
 import numpy as np
 import numpy.typing as npt
 
+from vmmprof.errors import ExitCode, VmmprofError
 from vmmprof.operations import Operation
 from vmmprof.placement import Condition, Placement
 
@@ -28,8 +29,9 @@ NO_FAILED_CALL = -1
 class Batch:
     """What ``n`` visits gave, as arrays of length ``n`` in visit order.
 
-    A batch is shorter than the visits asked for only when a cycle failed: then
-    its last row is the failed one, and everything it had allocated is freed.
+    A batch is shorter than the visits asked for when a cycle failed (then its
+    last row is the failed one, and what the cycle held is given back) or when
+    a stop was requested.
 
     visit: index into the visits given. start_ns: CLOCK_MONOTONIC at the first
     call (virtual for models). calls_ns: (n, calls of the operation), or
@@ -51,6 +53,20 @@ class Batch:
         return len(self.visit)
 
 
+class PlacementUnavailableError(VmmprofError):
+    """The device or driver cannot give memory of this placement; the text says why."""
+
+    exit_code = ExitCode.PARTIAL
+
+
+class LeakError(VmmprofError):
+    """A failed cycle still holds memory: the card is not what it was, so the run ends."""
+
+    def __init__(self, message: str, batch: Batch) -> None:
+        super().__init__(message)
+        self.batch = batch
+
+
 class Driver(Protocol):
     """Runs cycles. Use as a context manager: leaving it gives everything back."""
 
@@ -62,6 +78,8 @@ class Driver(Protocol):
     domain_count: int | None
     """Locality domains of the device; None when the driver does not know the attribute."""
     total_memory_bytes: int
+    headline: str
+    """What a cycle is summed up by: ``total``, or the one call that a model knows."""
     clock: str
     """``CLOCK_MONOTONIC`` or ``virtual``."""
 
@@ -78,7 +96,14 @@ class Driver(Protocol):
         ...
 
     def run(self, visits: npt.NDArray[np.int32]) -> Batch:
-        """One cycle a visit, in order; stops after the first failed cycle."""
+        """One cycle a visit, in order; stops after the first failed cycle.
+
+        LeakError when a failed cycle could not give back what it held.
+        """
+        ...
+
+    def request_stop(self) -> None:
+        """End the running batch after its current cycle; safe in a signal handler."""
         ...
 
     def scattered(self) -> AbstractContextManager[None]:

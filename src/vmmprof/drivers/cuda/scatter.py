@@ -1,0 +1,65 @@
+# SPDX-License-Identifier: MIT
+"""Scatter the physical memory of a card by holding every other 2 MiB piece of it."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from typing import Any
+
+from cuda.bindings import driver as cuda
+
+from vmmprof.drivers.cuda import api
+from vmmprof.drivers.protocol import PlacementUnavailableError
+from vmmprof.sizes import MIB, format_size
+
+PIECE_BYTES = 2 * MIB
+# Left free while the card is filled, for what the driver itself allocates.
+HEADROOM_BYTES = 64 * MIB
+
+
+def _fill(properties: Any, stop_requested: Callable[[], bool], pieces: list[Any]) -> None:
+    """Take 2 MiB pieces until the head-room is reached; they land in ``pieces`` one by one."""
+    free_bytes, _ = api.call("cuMemGetInfo")
+    for _ in range(max(0, free_bytes - HEADROOM_BYTES) // PIECE_BYTES):
+        if stop_requested():
+            return
+        try:
+            pieces.append(api.call("cuMemCreate", PIECE_BYTES, properties, 0))
+        except api.CudaError as error:
+            if api.status_name(error.status) == "CUDA_ERROR_OUT_OF_MEMORY":
+                return
+            raise
+
+
+@contextmanager
+def scattered(device: int, need_bytes: int, stop_requested: Callable[[], bool]) -> Iterator[None]:
+    """While inside, free memory consists of single 2 MiB pieces.
+
+    PlacementUnavailableError when less than ``need_bytes`` would stay free. A
+    requested stop ends the filling early; the caller then leaves at once.
+    """
+    properties = cuda.CUmemAllocationProp()
+    properties.type = cuda.CUmemAllocationType.CU_MEM_ALLOCATION_TYPE_PINNED
+    properties.location.type = cuda.CUmemLocationType.CU_MEM_LOCATION_TYPE_DEVICE
+    properties.location.id = device
+    pieces: list[Any] = []
+    try:
+        _fill(properties, stop_requested, pieces)
+        kept, given_back = pieces[1::2], pieces[0::2]
+        pieces = []
+        try:
+            while given_back:
+                api.call("cuMemRelease", given_back.pop())
+        finally:
+            pieces = kept + given_back
+        free_bytes, _ = api.call("cuMemGetInfo")
+        if free_bytes < need_bytes and not stop_requested():
+            raise PlacementUnavailableError(
+                f"scattered memory: {format_size(free_bytes // MIB * MIB)} stay free, but "
+                f"{format_size(need_bytes)} are needed; measure smaller sizes"
+            )
+        yield
+    finally:
+        while pieces:
+            api.call("cuMemRelease", pieces.pop())
