@@ -1,0 +1,127 @@
+# SPDX-License-Identifier: MIT
+"""Write a recording so that whatever ends the run, what was measured is there.
+
+While a run goes on its rows are appended to an Arrow stream (the journal),
+which stays readable up to its last whole batch even after SIGKILL. Closing
+turns the journal into samples.parquet.
+"""
+
+from __future__ import annotations
+
+import json
+import os
+from collections.abc import Mapping
+from pathlib import Path
+
+import numpy as np
+import pyarrow as pa
+import pyarrow.parquet as pq
+
+from vmmprof.errors import UsageError
+from vmmprof.operations import Operation
+from vmmprof.recording.schema import (
+    ENVIRONMENT_FILE,
+    JOURNAL_FILE,
+    SAMPLES_FILE,
+    SUFFIX,
+    samples_schema,
+)
+
+RUNNING = "running"
+
+
+def recording_path(name: str) -> Path:
+    """``NAME`` as the path of a recording folder, the suffix added where it is missing."""
+    path = Path(name)
+    return path if path.name.endswith(SUFFIX) else path.with_name(path.name + SUFFIX)
+
+
+class RecordingWriter:
+    """A recording being written. Use as a context manager.
+
+    The folder is made on entry, before anything is measured: UsageError when
+    it exists already or cannot be written. ``environment["outcome"]`` is
+    ``running`` until :meth:`finish` says how the run ended.
+    """
+
+    def __init__(self, path: Path, operation: Operation, environment: Mapping[str, object]) -> None:
+        self.path = path
+        self.environment = dict(environment) | {"outcome": RUNNING}
+        self._schema = samples_schema(operation)
+        self._stream: pa.RecordBatchStreamWriter | None = None
+        self._sink: pa.OSFile | None = None
+
+    def __enter__(self) -> RecordingWriter:
+        try:
+            self.path.mkdir(parents=True)
+        except FileExistsError:
+            raise UsageError(
+                f"{self.path} exists already; choose another --output or remove it"
+            ) from None
+        except OSError as error:
+            raise UsageError(
+                f"cannot write {self.path}: {error.strerror}; choose another --output"
+            ) from None
+        self._write_environment()
+        self._sink = pa.OSFile(str(self.path / JOURNAL_FILE), "wb")
+        # Deltas, so that a placement that first shows up in a later batch can be added.
+        options = pa.ipc.IpcWriteOptions(emit_dictionary_deltas=True)
+        self._stream = pa.ipc.new_stream(self._sink, self._schema, options=options)
+        return self
+
+    def append(self, columns: Mapping[str, object]) -> None:
+        """Add rows: every column of the schema, as arrays of one length (docs/recording.md)."""
+        assert self._stream is not None and self._sink is not None
+        self._stream.write_batch(_record_batch(columns, self._schema))
+        self._sink.flush()
+
+    def finish(self, outcome: str, **facts: object) -> None:
+        """Say how the run ended, with facts that were only known at its end."""
+        self.environment |= facts | {"outcome": outcome}
+
+    def __exit__(self, *exc: object) -> None:
+        if self._stream is None or self._sink is None:
+            return
+        self._stream.close()
+        self._sink.close()
+        table = read_journal(self.path / JOURNAL_FILE)
+        partial = self.path / (SAMPLES_FILE + ".partial")
+        pq.write_table(table, partial, compression="zstd")
+        partial.rename(self.path / SAMPLES_FILE)
+        (self.path / JOURNAL_FILE).unlink()
+        if self.environment["outcome"] == RUNNING:
+            self.environment["outcome"] = "failed"
+        self._write_environment()
+
+    def _write_environment(self) -> None:
+        text = json.dumps(self.environment, indent=2, default=str) + "\n"
+        partial = self.path / (ENVIRONMENT_FILE + ".partial")
+        partial.write_text(text, encoding="utf-8")
+        partial.rename(self.path / ENVIRONMENT_FILE)
+
+
+def _record_batch(columns: Mapping[str, object], schema: pa.Schema) -> pa.RecordBatch:
+    arrays = []
+    for field in schema:
+        values = columns[field.name]
+        if pa.types.is_dictionary(field.type):
+            arrays.append(pa.array(values, pa.string()).dictionary_encode())
+        elif field.nullable:
+            array = np.asarray(values, np.int64)
+            arrays.append(pa.array(array, field.type, mask=array < 0))
+        else:
+            arrays.append(pa.array(values, field.type))
+    return pa.RecordBatch.from_arrays(arrays, schema=schema)
+
+
+def read_journal(path: Path) -> pa.Table:
+    """All whole batches of a journal, also of one that a kill cut short."""
+    batches = []
+    with pa.OSFile(os.fspath(path)) as source:
+        reader = pa.ipc.open_stream(source)
+        schema = reader.schema
+        try:
+            batches.extend(reader)
+        except (pa.ArrowInvalid, OSError):
+            pass
+    return pa.Table.from_batches(batches, schema).unify_dictionaries()
