@@ -5,7 +5,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
-from vmmprof.errors import UsageError
+from vmmprof.errors import PartialError, UsageError
 from vmmprof.sizes import format_size
 
 _HINT = "placements are device, domain:N, domain:all, compressible and rdma, joined by +"
@@ -46,7 +46,8 @@ def parse_placement(text: str, domain_count: int | None) -> list[Placement]:
 
     ``domain_count`` is the device's number of locality domains, None when the
     driver does not know the attribute. UsageError for a word that is no
-    placement and for a domain that does not exist.
+    placement and for a domain that does not exist; PartialError when the
+    driver cannot say whether it exists.
     """
     domains: list[int | None] = [None]
     compressible = rdma = False
@@ -69,7 +70,7 @@ def _parse_domain(word: str, domain_count: int | None) -> list[int | None]:
     if which != "all" and not which.isdecimal():
         raise UsageError(f"placement {word!r} is unknown; {_HINT}")
     if domain_count is None:
-        raise UsageError(
+        raise PartialError(
             f"placement {word!r}: this driver does not know locality domains (CUDA 13.4 or "
             "later does); leave the placement out"
         )

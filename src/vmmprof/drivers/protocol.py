@@ -16,7 +16,7 @@ from typing import Protocol
 import numpy as np
 import numpy.typing as npt
 
-from vmmprof.errors import ExitCode, VmmprofError
+from vmmprof.errors import PartialError
 from vmmprof.operations import Operation
 from vmmprof.placement import Condition, Placement
 
@@ -53,13 +53,11 @@ class Batch:
         return len(self.visit)
 
 
-class PlacementUnavailableError(VmmprofError):
+class PlacementUnavailableError(PartialError):
     """The device or driver cannot give memory of this placement; the text says why."""
 
-    exit_code = ExitCode.PARTIAL
 
-
-class LeakError(VmmprofError):
+class LeakError(PartialError):
     """A failed cycle still holds memory: the card is not what it was, so the run ends."""
 
     def __init__(self, message: str, batch: Batch) -> None:
@@ -104,6 +102,10 @@ class Driver(Protocol):
 
     def request_stop(self) -> None:
         """End the running batch after its current cycle; safe in a signal handler."""
+        ...
+
+    def require_alone(self) -> None:
+        """PlacementUnavailableError when filling the memory would disturb others."""
         ...
 
     def scattered(self) -> AbstractContextManager[None]:

@@ -7,12 +7,10 @@ the reason. GPU facts come from the driver that ran the cycles.
 
 from __future__ import annotations
 
-import ctypes
 import os
 import platform
 import re
 import subprocess
-import sys
 import time
 from collections.abc import Mapping
 from pathlib import Path
@@ -181,8 +179,6 @@ def preamble(command: list[str]) -> dict[str, object]:
         "vmmprof_version": __version__,
         "command": " ".join(command),
         "started": time.strftime("%Y-%m-%dT%H:%M:%S%z"),
-        "platform": sys.platform,
-        "libc_bits": ctypes.sizeof(ctypes.c_void_p) * 8,
     }
 
 

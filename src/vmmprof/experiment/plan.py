@@ -1,0 +1,87 @@
+# SPDX-License-Identifier: MIT
+"""From sizes and placements asked for to the conditions that can be measured here."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass, field
+
+from vmmprof.drivers.protocol import Driver
+from vmmprof.errors import PartialError, UsageError
+from vmmprof.placement import PLAIN, Condition, Placement, parse_placement
+from vmmprof.sizes import format_size, round_up
+
+
+@dataclass
+class Plan:
+    """``conditions`` in display order, and what was said while they were found.
+
+    ``unavailable`` maps what was asked for and cannot be measured here to the
+    reason; it decides the exit code. ``notes`` are for the user to know.
+    """
+
+    conditions: list[Condition] = field(default_factory=list)
+    unavailable: dict[str, str] = field(default_factory=dict)
+    notes: list[str] = field(default_factory=list)
+
+
+def placements_asked_for(
+    texts: Sequence[str] | None, driver: Driver, plan: Plan
+) -> dict[Placement, int]:
+    """Placements and their granularity in bytes; plain first, as the control of all.
+
+    Without ``texts``: plain and every locality domain of a device with several.
+    """
+    wanted = [PLAIN]
+    if texts is None and (driver.domain_count or 0) > 1:
+        texts = ["domain:all"]
+    for text in texts or ():
+        try:
+            wanted += parse_placement(text, driver.domain_count)
+        except PartialError as error:
+            plan.unavailable[text] = str(error)
+    granularities = {}
+    for placement in dict.fromkeys(wanted):
+        try:
+            granularities[placement] = driver.granularity_bytes(placement)
+        except PartialError as error:
+            plan.unavailable[str(placement)] = str(error)
+    return granularities
+
+
+def make_plan(
+    sizes: Sequence[int], placements: Sequence[str] | None, scatter: bool, driver: Driver
+) -> Plan:
+    """The conditions to measure with ``driver``.
+
+    Sizes are rounded up to the largest granularity of the placements, so that
+    every placement is measured at the control's size; sizes that meet after
+    rounding are measured once. UsageError for a size that the device does not
+    have.
+    """
+    plan = Plan()
+    granularities = placements_asked_for(placements, driver, plan)
+    if PLAIN not in granularities:
+        return plan
+    granularity = max(granularities.values())
+    rounded = {size: round_up(size, granularity) for size in sizes}
+    too_large = [size for size, real in rounded.items() if real > driver.total_memory_bytes]
+    if too_large:
+        total = format_size(driver.total_memory_bytes >> 20 << 20)
+        raise UsageError(
+            f"size {format_size(max(too_large))} is larger than the device's memory of {total}"
+        )
+    changed = [size for size, real in rounded.items() if real != size]
+    if changed:
+        plan.notes.append(
+            f"{len(changed)} of {len(rounded)} sizes rounded up to the granularity of "
+            f"{format_size(granularity)}; each real size is measured once"
+        )
+    states = (False, True) if scatter else (False,)
+    plan.conditions = [
+        Condition(placement, size, scattered)
+        for size in sorted(set(rounded.values()))
+        for placement in granularities
+        for scattered in states
+    ]
+    return plan

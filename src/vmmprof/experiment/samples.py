@@ -1,0 +1,120 @@
+# SPDX-License-Identifier: MIT
+"""The samples of a run: kept in memory for decisions, appended to the recording for good."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Sequence
+
+import numpy as np
+import numpy.typing as npt
+import pandas as pd
+
+from vmmprof.drivers.protocol import Batch
+from vmmprof.experiment.schedule import Visits
+from vmmprof.operations import Operation
+from vmmprof.placement import Condition
+from vmmprof.recording.schema import Flag
+from vmmprof.recording.writer import RecordingWriter
+
+# Rows wait at most this long in memory; a kill loses no more.
+_FLUSH_SECONDS = 2.0
+
+_LEFT_OUT = int(
+    Flag.WARMUP
+    | Flag.FAILED
+    | Flag.WRONG_ORDINAL
+    | Flag.WRONG_COMPRESSION
+    | Flag.OUTSIDE_WINDOW
+)
+
+
+class Samples:
+    """Rows of one run, as columns. ``add`` takes them batch by batch, in the order taken."""
+
+    def __init__(
+        self,
+        conditions: Sequence[Condition],
+        operation: Operation,
+        headline: str,
+        device: int,
+        writer: RecordingWriter,
+    ) -> None:
+        self._conditions = list(conditions)
+        self._placements = np.array([str(condition.placement) for condition in conditions], object)
+        self._sizes = np.array([condition.size_bytes for condition in conditions], np.int64)
+        self._scattered = np.array([condition.scattered for condition in conditions], np.bool_)
+        self._operation = operation
+        self._headline = headline
+        self._device = device
+        self._writer = writer
+        self._waiting: list[pd.DataFrame] = []
+        self._kept: list[pd.DataFrame] = []
+        self._last_flush = time.monotonic()
+        self._headline_ns: dict[tuple[int, int], list[float]] = {}
+
+    def add(self, batch: Batch, visits: Visits, attempt: int, flag: Flag = Flag(0)) -> None:
+        """Add the rows of a batch that ran ``visits`` (or the first of them)."""
+        condition = visits.condition[batch.visit]
+        flags = batch.flags | np.uint16(flag)
+        frame = pd.DataFrame(
+            {
+                "round": visits.round[batch.visit],
+                "order": visits.order[batch.visit],
+                "thread": np.zeros(len(batch), np.int16),
+                "device": np.full(len(batch), self._device, np.int16),
+                "placement": self._placements[condition],
+                "size_bytes": self._sizes[condition],
+                "scattered": self._scattered[condition],
+                "attempt": np.full(len(batch), attempt, np.int8),
+                "start_ns": batch.start_ns,
+                **{
+                    f"{call}_ns": batch.calls_ns[:, i]
+                    for i, call in enumerate(self._operation.calls)
+                },
+                "total_ns": batch.total_ns,
+                "flags": flags,
+            }
+        )
+        self._waiting.append(frame)
+        self._note_headlines(condition, frame, attempt)
+        if time.monotonic() - self._last_flush > _FLUSH_SECONDS:
+            self.flush()
+
+    def _note_headlines(
+        self, condition: npt.NDArray[np.int32], frame: pd.DataFrame, attempt: int
+    ) -> None:
+        usable = (frame["flags"].to_numpy() & _LEFT_OUT) == 0
+        values = frame[f"{self._headline}_ns"].to_numpy()
+        usable &= values >= 0
+        for index, value in zip(condition[usable], values[usable], strict=True):
+            self._headline_ns.setdefault((int(index), attempt), []).append(float(value))
+
+    def headline_ns(self, condition: int, attempt: int) -> npt.NDArray[np.float64]:
+        """Usable headline times of a condition so far, in the order taken."""
+        return np.array(self._headline_ns.get((condition, attempt), ()), np.float64)
+
+    @property
+    def usable(self) -> int:
+        """Number of rows that count as samples."""
+        return sum(len(values) for values in self._headline_ns.values())
+
+    def flush(self) -> None:
+        """Append what waits to the recording."""
+        self._last_flush = time.monotonic()
+        if not self._waiting:
+            return
+        frame = pd.concat(self._waiting, ignore_index=True)
+        self._writer.append({name: frame[name].to_numpy() for name in frame.columns})
+        self._kept.append(frame)
+        self._waiting.clear()
+
+    def frame(self) -> pd.DataFrame:
+        """All rows so far as a recording would load them: NaN where there is no time."""
+        self.flush()
+        frame = pd.concat(self._kept, ignore_index=True)
+        frame["placement"] = frame["placement"].astype("category")
+        for name in (*self._operation.calls, "total"):
+            values = frame[f"{name}_ns"].astype("float64")
+            frame[f"{name}_ns"] = values.where(values >= 0)
+        return frame

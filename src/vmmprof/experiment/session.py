@@ -1,0 +1,145 @@
+# SPDX-License-Identifier: MIT
+"""A whole measurement: lock, pinning, driver, recording and runner, given back in order."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Callable, Mapping, Sequence
+from contextlib import ExitStack
+from dataclasses import asdict, dataclass
+from pathlib import Path
+
+from vmmprof.drivers.protocol import Driver
+from vmmprof.errors import ExitCode, NothingMeasuredError
+from vmmprof.experiment.interrupts import Interrupts
+from vmmprof.experiment.lock import measurement_lock
+from vmmprof.experiment.pinning import cpus_to_pin, pinned
+from vmmprof.experiment.plan import Plan, make_plan
+from vmmprof.experiment.runner import Options, Outcome, ProgressCallback, Runner
+from vmmprof.experiment.samples import Samples
+from vmmprof.recording import environment
+from vmmprof.recording.writer import RecordingWriter
+
+
+@dataclass(frozen=True)
+class Request:
+    """What to measure and how. ``facts`` go into the recording's environment as they are."""
+
+    sizes: Sequence[int]
+    placements: Sequence[str] | None
+    scatter: bool
+    options: Options
+    pin: str
+    lock: bool
+    device: int
+    output: Path
+    command: Sequence[str]
+    facts: Mapping[str, object]
+
+
+@dataclass(frozen=True)
+class Result:
+    """What a session did; ``path`` is the recording."""
+
+    path: Path
+    plan: Plan
+    outcome: Outcome
+    usable: int
+
+    @property
+    def missing(self) -> dict[str, str]:
+        """What was asked for and could not be measured, with the reason."""
+        failed = {str(condition): why for condition, why in self.outcome.failed.items()}
+        return self.plan.unavailable | self.outcome.unavailable | failed
+
+    @property
+    def exit_code(self) -> ExitCode:
+        """As in docs/exit-codes.md."""
+        if self.outcome.interrupted_by is not None:
+            return ExitCode.INTERRUPTED
+        if self.usable == 0:
+            return ExitCode.NOTHING_MEASURED
+        return ExitCode.PARTIAL if self.missing else ExitCode.OK
+
+
+def measure(
+    driver: Driver,
+    request: Request,
+    on_plan: Callable[[Plan], None],
+    progress: ProgressCallback,
+) -> Result:
+    """Measure what ``request`` asks for.
+
+    ``on_plan`` is told the plan before anything is measured. Errors found
+    before measuring are raised; from then on everything ends in a Result and a
+    saved recording.
+    """
+    with ExitStack() as stack:
+        if request.lock and not driver.is_model:
+            stack.enter_context(measurement_lock())
+        stack.enter_context(driver)
+        plan = make_plan(request.sizes, request.placements, request.scatter, driver)
+        on_plan(plan)
+        if not plan.conditions:
+            reasons = "; ".join(plan.unavailable.values())
+            raise NothingMeasuredError(f"no condition can be measured here: {reasons}")
+        if request.scatter:
+            driver.require_alone()
+        device_facts = driver.environment()
+        pci_bus_id = device_facts.get("pci_bus_id")
+        cpus, pinning = cpus_to_pin(request.pin, str(pci_bus_id) if pci_bus_id else None)
+        stack.enter_context(pinned(cpus))
+        facts = environment.merged(
+            environment.preamble(list(request.command)),
+            _driver_facts(driver),
+            {
+                "conditions": len(plan.conditions),
+                "placements_asked_for": request.placements,
+                "scatter": request.scatter,
+                "options": asdict(request.options),
+                "pinning": pinning,
+                "locked": request.lock and not driver.is_model,
+                "gpu": device_facts,
+                "machine": environment.machine(),
+            },
+            request.facts,
+        )
+        writer = stack.enter_context(RecordingWriter(request.output, driver.operation, facts))
+        return _run(driver, request, plan, writer, progress)
+
+
+def _driver_facts(driver: Driver) -> dict[str, object]:
+    return {
+        "driver": driver.name,
+        "is_model": driver.is_model,
+        "operation": driver.operation.name,
+        "headline": driver.headline,
+        "clock": driver.clock,
+    }
+
+
+def _run(
+    driver: Driver,
+    request: Request,
+    plan: Plan,
+    writer: RecordingWriter,
+    progress: ProgressCallback,
+) -> Result:
+    begin_s = time.monotonic()
+    samples = Samples(
+        plan.conditions, driver.operation, driver.headline, request.device, writer
+    )
+    with Interrupts(driver.request_stop) as interrupts:
+        runner = Runner(driver, plan.conditions, request.options, samples, interrupts, progress)
+        outcome = runner.run()
+    result = Result(request.output, plan, outcome, samples.usable)
+    writer.finish(
+        "complete" if outcome.ended_early is None else outcome.ended_early,
+        duration_s=round(time.monotonic() - begin_s, 3),
+        missing=result.missing,
+        remeasured={str(c): why for c, why in outcome.remeasured.items()},
+        not_converged={str(c): width for c, width in outcome.not_converged.items()},
+        plan_notes=plan.notes,
+        kernel_log="not read: a model" if driver.is_model else environment.kernel_log_since(begin_s),
+    )
+    return result
