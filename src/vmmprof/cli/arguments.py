@@ -1,0 +1,38 @@
+# SPDX-License-Identifier: MIT
+"""Argument types that several commands share; a bad value is a UsageError of one line."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Callable
+
+from vmmprof.errors import UsageError
+
+_SECONDS = {"": 1, "s": 1, "m": 60, "h": 3600}
+
+
+def whole_number(name: str, least: int, most: int = 10_000_000) -> Callable[[str], int]:
+    """An argparse type: a whole number between ``least`` and ``most``."""
+
+    def parse(text: str) -> int:
+        if not text.isdecimal() or not least <= int(text) <= most:
+            raise UsageError(f"{name} {text!r} is not a whole number from {least} to {most}")
+        return int(text)
+
+    return parse
+
+
+def duration_s(text: str) -> float:
+    """``90``, ``90s``, ``10m`` or ``1h`` in seconds."""
+    match = re.fullmatch(r"(\d+(?:\.\d+)?)([smh]?)", text)
+    if match is None or float(match[1]) <= 0:
+        raise UsageError(f"--max-time {text!r} is not a time such as 90, 90s, 10m or 1h")
+    return float(match[1]) * _SECONDS[match[2]]
+
+
+def percentage(text: str) -> float:
+    """``2%`` as 0.02."""
+    match = re.fullmatch(r"(\d+(?:\.\d+)?)%", text)
+    if match is None or not 0 < float(match[1]) < 100:
+        raise UsageError(f"--until-ci {text!r} is not a percentage such as 2%")
+    return float(match[1]) / 100

@@ -1,0 +1,66 @@
+# SPDX-License-Identifier: MIT
+"""The ``vmmprof`` program: parser, dispatch, and errors to exit codes."""
+
+from __future__ import annotations
+
+import argparse
+import os
+import sys
+from collections.abc import Sequence
+from typing import NoReturn
+
+from vmmprof import __version__
+from vmmprof.cli import doctor, model, report, sweep, verify
+from vmmprof.errors import ExitCode, UsageError, VmmprofError
+
+COMMANDS = (sweep, report, doctor, verify, model)
+
+_EPILOG = """\
+exit codes: 0 all done; 1 a check or comparison failed; 2 bad input;
+3 nothing could be measured; 4 some of what was asked for could not;
+130 interrupted, what was measured is saved
+"""
+
+
+class Parser(argparse.ArgumentParser):
+    """Errors are one line, like every other error of this program."""
+
+    def error(self, message: str) -> NoReturn:
+        raise UsageError(f"{message} (see {self.prog} --help)")
+
+
+def build_parser() -> argparse.ArgumentParser:
+    parser = Parser(
+        prog="vmmprof",
+        description="Time the life of a CUDA VMM allocation, call by call.",
+        epilog=_EPILOG,
+        formatter_class=argparse.RawDescriptionHelpFormatter,
+        allow_abbrev=False,
+    )
+    parser.add_argument("--version", action="version", version=f"vmmprof {__version__}")
+    subparsers = parser.add_subparsers(dest="command", required=True, metavar="COMMAND")
+    for command in COMMANDS:
+        command.add_parser(subparsers)
+    return parser
+
+
+def main(argv: Sequence[str]) -> ExitCode:
+    """Run one command line; every expected error becomes one line and its exit code."""
+    try:
+        arguments = build_parser().parse_args(argv)
+        return ExitCode(arguments.handler(arguments))
+    except VmmprofError as error:
+        print(f"vmmprof: error: {error}", file=sys.stderr)
+        return error.exit_code
+    except KeyboardInterrupt:
+        print("vmmprof: interrupted before anything was measured", file=sys.stderr)
+        return ExitCode.INTERRUPTED
+    except BrokenPipeError:
+        # The reader went away (| head): nothing is wrong, and nobody is left to tell.
+        os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
+        return ExitCode.OK
+
+
+def run() -> NoReturn:
+    """Entry point of the installed program."""
+    sys.exit(main(sys.argv[1:]))

@@ -1,0 +1,211 @@
+# SPDX-License-Identifier: MIT
+"""``vmmprof sweep``: measure the VMM cycle over sizes and placements."""
+
+from __future__ import annotations
+
+import argparse
+import shlex
+import sys
+import time
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+from vmmprof.cli.arguments import duration_s, percentage, whole_number
+from vmmprof.drivers.select import CHOICES, PATCHES
+from vmmprof.errors import ExitCode
+from vmmprof.sizes import parse_sizes
+
+if TYPE_CHECKING:
+    from vmmprof.drivers.select import Selection
+    from vmmprof.experiment.plan import Plan
+    from vmmprof.experiment.runner import Progress
+    from vmmprof.experiment.session import Request, Result
+
+DEFAULT_SIZES = "2M:1G:x2"
+
+_DESCRIPTION = """\
+Time cuMemAddressReserve, cuMemCreate, cuMemMap, cuMemSetAccess, cuMemUnmap,
+cuMemRelease and cuMemAddressFree, call by call, for every size and placement.
+Plain device memory is always measured along: it is the control that every
+other placement is compared with, pair by pair within a round.
+"""
+
+
+def add_parser(subparsers: argparse._SubParsersAction[argparse.ArgumentParser]) -> None:
+    parser = subparsers.add_parser(
+        "sweep",
+        help="measure the VMM cycle over sizes and placements",
+        description=_DESCRIPTION,
+        formatter_class=argparse.RawDescriptionHelpFormatter,
+        allow_abbrev=False,
+    )
+    what = parser.add_argument_group("what to measure")
+    what.add_argument(
+        "--sizes", type=parse_sizes, default=parse_sizes(DEFAULT_SIZES), metavar="SIZES",
+        help="such as 2M, 1K,4K,2M, 30M:66M:2M or 2M:1G:x2, binary units "
+        f"(default {DEFAULT_SIZES})",
+    )
+    what.add_argument(
+        "--placement", action="append", metavar="PLACEMENT",
+        help="device, domain:N, domain:all, compressible, rdma, joined by +; repeatable "
+        "(default: device and every locality domain)",
+    )
+    what.add_argument(
+        "--scatter", action="store_true",
+        help="measure each condition also while every other 2 MiB of free memory is held, in "
+        "alternating blocks; needs a GPU that nobody else uses",
+    )
+    what.add_argument(
+        "--driver", default="auto", metavar="DRIVER",
+        help=f"one of {', '.join(CHOICES)} (default auto: cuda where a device can be used, "
+        "else a model that says MODEL)",
+    )
+    what.add_argument(
+        "--device", type=whole_number("--device", 0, 4095), default=0, metavar="N",
+        help="CUDA device ordinal (default 0)",
+    )
+    what.add_argument(
+        "--patch", choices=PATCHES, default="none",
+        help="driver patch to model, with --driver model:* (default none)",
+    )
+    how = parser.add_argument_group("how to measure")
+    how.add_argument(
+        "--repeats", type=whole_number("--repeats", 1), default=30, metavar="N",
+        help="cycles a condition (default 30)",
+    )
+    how.add_argument(
+        "--warmup", type=whole_number("--warmup", 0), default=3, metavar="N",
+        help="rounds before, recorded but left out (default 3)",
+    )
+    how.add_argument(
+        "--order", choices=("interleaved", "sequential"), default="interleaved",
+        help="interleaved (default): every round visits every condition, shuffled afresh",
+    )
+    how.add_argument(
+        "--max-time", type=duration_s, metavar="TIME",
+        help="stop measuring after 90s, 10m or 1h; what was measured is kept",
+    )
+    how.add_argument(
+        "--until-ci", type=percentage, metavar="P%",
+        help="go on until the 95 %% interval of each median is within P%% of it to either "
+        "side; looked at when n doubles, from 30 on",
+    )
+    how.add_argument(
+        "--pin", default="auto", metavar="CPUS",
+        help="auto (default: the CPUs of the GPU's NUMA node), none, or a list such as 0,2-3",
+    )
+    how.add_argument(
+        "--seed", type=whole_number("--seed", 0, 2**31), default=0, metavar="N",
+        help="seed of the visiting order (default 0)",
+    )
+    how.add_argument(
+        "--no-lock", action="store_true", help="measure although another vmmprof does"
+    )
+    output = parser.add_argument_group("output")
+    output.add_argument(
+        "--output", metavar="NAME",
+        help="name of the recording, a folder NAME.vmmprof (default: driver and time)",
+    )
+    output.add_argument("--calls", action="store_true", help="show the P50 of every call, too")
+    output.add_argument("--json", action="store_true", help="print the result as JSON")
+    output.add_argument(
+        "--quiet", action="store_true", help="print no progress and no result, only problems"
+    )
+    parser.set_defaults(handler=run)
+
+
+def run(arguments: argparse.Namespace) -> ExitCode:
+    """Measure, save, show."""
+    from vmmprof.drivers.select import select
+    from vmmprof.experiment.session import measure
+    from vmmprof.report.progress import ProgressLine
+
+    selection = select(arguments.driver, arguments.device, arguments.patch)
+    if selection.fallback_reason is not None:
+        _say(
+            f"no CUDA device can be used: {selection.fallback_reason}\n"
+            f"MODEL: {selection.driver.name} runs instead; nothing below is measured"
+        )
+    request = _request(arguments, selection)
+    line = ProgressLine()
+
+    def show_progress(progress: Progress) -> None:
+        if not arguments.quiet:
+            line.show(progress.done, progress.planned, progress.seconds_left, progress.doing)
+
+    def show_plan(plan: Plan) -> None:
+        for note in plan.notes:
+            _say(f"note: {note}")
+        for reason in plan.unavailable.values():
+            _say(f"not measured: {reason}")
+
+    try:
+        result = measure(selection.driver, request, show_plan, show_progress)
+    finally:
+        line.close()
+    _show_result(arguments, result)
+    return result.exit_code
+
+
+def _request(arguments: argparse.Namespace, selection: Selection) -> Request:
+    from vmmprof.doctor import session_facts
+    from vmmprof.experiment.runner import Options
+    from vmmprof.experiment.session import Request
+    from vmmprof.recording.writer import recording_path
+
+    driver = selection.driver
+    name = arguments.output or time.strftime(
+        f"vmmprof-{driver.name.replace(':', '-')}-%Y%m%d-%H%M%S"
+    )
+    return Request(
+        sizes=arguments.sizes,
+        placements=arguments.placement,
+        scatter=arguments.scatter,
+        options=Options(
+            repeats=arguments.repeats,
+            warmup=arguments.warmup,
+            order=arguments.order,
+            max_time_s=arguments.max_time,
+            until_ci=arguments.until_ci,
+            seed=arguments.seed,
+        ),
+        pin=arguments.pin,
+        lock=not arguments.no_lock,
+        device=arguments.device,
+        output=recording_path(name),
+        command=["vmmprof", *(shlex.quote(word) for word in sys.argv[1:])],
+        facts={} if driver.is_model else session_facts(arguments.device),
+    )
+
+
+def _show_result(arguments: argparse.Namespace, result: Result) -> None:
+    from vmmprof.recording.reader import load
+
+    for what, reason in result.outcome.unavailable.items():
+        _say(f"not measured: {what}: {reason}")
+    for condition, reason in result.outcome.failed.items():
+        _say(f"given up: {condition}: {reason}")
+    if result.outcome.ended_early is not None:
+        _say(f"ended early: {result.outcome.ended_early}; what was measured is saved")
+    for condition, width in result.outcome.not_converged.items():
+        _say(
+            f"not converged: {condition}: the interval is within {width:.1%} of the median, "
+            f"not within {arguments.until_ci:.1%}"
+        )
+    if result.usable == 0:
+        _say(f"nothing was measured; the attempts are in {result.path}")
+        return
+    if arguments.json:
+        from vmmprof.report.json import dumps
+
+        print(dumps(load(str(result.path))))
+    elif not arguments.quiet:
+        from vmmprof.report.terminal import print_recording
+
+        print_recording(load(str(result.path)), calls=arguments.calls)
+    if not arguments.json and not arguments.quiet:
+        print(f"recording: {result.path}   (draw it: vmmprof report {result.path} --plot DIR)")
+
+
+def _say(text: str) -> None:
+    print(text, file=sys.stderr)
