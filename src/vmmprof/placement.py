@@ -8,20 +8,25 @@ from dataclasses import dataclass
 from vmmprof.errors import PartialError, UsageError
 from vmmprof.sizes import format_size
 
-_HINT = "placements are device, domain:N, domain:all, compressible and rdma, joined by +"
+_HINT = (
+    "placements are device, domain:N, domain:all, compressible, rdma and noncontiguous, joined by +"
+)
 
 
 @dataclass(frozen=True, order=True)
 class Placement:
-    """Properties of a VMM allocation on one device.
+    """Properties of an allocation on one device.
 
     ``domain`` is the locality-domain ordinal, or None for memory that is not
-    localized. The plain placement (all defaults) is the control of every run.
+    localized. ``noncontiguous`` asks the resource manager for a non-contiguous
+    memory descriptor, which CUDA cannot: only ``--driver rm`` takes it. The
+    plain placement (all defaults) is the control of every run.
     """
 
     domain: int | None = None
     compressible: bool = False
     rdma: bool = False
+    noncontiguous: bool = False
 
     @property
     def is_plain(self) -> bool:
@@ -35,6 +40,8 @@ class Placement:
             parts.append("compressible")
         if self.rdma:
             parts.append("rdma")
+        if self.noncontiguous:
+            parts.append("noncontiguous")
         return "+".join(parts) or "device"
 
 
@@ -50,7 +57,7 @@ def parse_placement(text: str, domain_count: int | None) -> list[Placement]:
     driver cannot say whether it exists.
     """
     domains: list[int | None] = [None]
-    compressible = rdma = False
+    compressible = rdma = noncontiguous = False
     for word in text.split("+"):
         if word == "device":
             continue
@@ -58,11 +65,13 @@ def parse_placement(text: str, domain_count: int | None) -> list[Placement]:
             compressible = True
         elif word == "rdma":
             rdma = True
+        elif word == "noncontiguous":
+            noncontiguous = True
         elif word.startswith("domain:"):
             domains = _parse_domain(word, domain_count)
         else:
             raise UsageError(f"placement {word!r} in {text!r} is unknown; {_HINT}")
-    return [Placement(domain, compressible, rdma) for domain in domains]
+    return [Placement(domain, compressible, rdma, noncontiguous) for domain in domains]
 
 
 def _parse_domain(word: str, domain_count: int | None) -> list[int | None]:
@@ -74,6 +83,8 @@ def _parse_domain(word: str, domain_count: int | None) -> list[int | None]:
             f"placement {word!r}: this driver does not know locality domains (CUDA 13.4 or "
             "later does); leave the placement out"
         )
+    if domain_count == 0:
+        raise UsageError(f"placement {word!r}: the device has no locality domains; leave it out")
     if which == "all":
         return list(range(domain_count))
     if int(which) >= domain_count:
