@@ -48,7 +48,7 @@ def _parse_range(text: str) -> list[int]:
     factor_match = _FACTOR.fullmatch(parts[2].strip())
     if factor_match is not None and int(factor_match[1]) < 2:
         raise UsageError(f"range {text!r} has factor {factor_match[1]}; the smallest is x2")
-    sizes = []
+    sizes: list[int] = []
     size = first
     step = 0 if factor_match else parse_size(parts[2])
     while size <= last:

@@ -24,12 +24,16 @@ def add_parser(subparsers: argparse._SubParsersAction[argparse.ArgumentParser]) 
         allow_abbrev=False,
     )
     parser.add_argument(
-        "--device", type=whole_number("--device", 0, 4095), default=0, metavar="N",
+        "--device",
+        type=whole_number("--device", 0, 4095),
+        default=0,
+        metavar="N",
         help="CUDA device ordinal (default 0)",
     )
     parser.add_argument("--json", action="store_true", help="print the findings as JSON")
     parser.add_argument(
-        "--bundle", metavar="FILE",
+        "--bundle",
+        metavar="FILE",
         help="also write FILE, a .tar.gz for bug reports: findings and the machine's facts",
     )
     parser.set_defaults(handler=run)
@@ -53,7 +57,7 @@ def run(arguments: argparse.Namespace) -> ExitCode:
         from vmmprof.report.doctor import print_findings
 
         print_findings(
-            [(f.section, f.question, f.answer.value if f.answer else "", f.detail) for f in findings],
+            [(f.section, f.question, f.answer_text, f.detail) for f in findings],
             [(a.what, a.answer.value, a.reason) for a in able],
         )
         if arguments.bundle is not None:

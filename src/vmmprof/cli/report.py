@@ -19,7 +19,8 @@ def add_parser(subparsers: argparse._SubParsersAction[argparse.ArgumentParser]) 
     parser.add_argument("--calls", action="store_true", help="show the P50 of every call, too")
     parser.add_argument("--json", action="store_true", help="print the result as JSON")
     parser.add_argument(
-        "--plot", metavar="DIR",
+        "--plot",
+        metavar="DIR",
         help="write pictures to DIR: ratio over size, per-call breakdown, ECDF",
     )
     parser.set_defaults(handler=run)

@@ -7,7 +7,6 @@ import argparse
 import shlex
 import sys
 import time
-from pathlib import Path
 from typing import TYPE_CHECKING
 
 from vmmprof.cli.arguments import duration_s, percentage, whole_number
@@ -41,69 +40,98 @@ def add_parser(subparsers: argparse._SubParsersAction[argparse.ArgumentParser]) 
     )
     what = parser.add_argument_group("what to measure")
     what.add_argument(
-        "--sizes", type=parse_sizes, default=parse_sizes(DEFAULT_SIZES), metavar="SIZES",
+        "--sizes",
+        type=parse_sizes,
+        default=parse_sizes(DEFAULT_SIZES),
+        metavar="SIZES",
         help="such as 2M, 1K,4K,2M, 30M:66M:2M or 2M:1G:x2, binary units "
         f"(default {DEFAULT_SIZES})",
     )
     what.add_argument(
-        "--placement", action="append", metavar="PLACEMENT",
+        "--placement",
+        action="append",
+        metavar="PLACEMENT",
         help="device, domain:N, domain:all, compressible, rdma, joined by +; repeatable "
         "(default: device and every locality domain)",
     )
     what.add_argument(
-        "--scatter", action="store_true",
+        "--scatter",
+        action="store_true",
         help="measure each condition also while every other 2 MiB of free memory is held, in "
         "alternating blocks; needs a GPU that nobody else uses",
     )
     what.add_argument(
-        "--driver", default="auto", metavar="DRIVER",
+        "--driver",
+        default="auto",
+        metavar="DRIVER",
         help=f"one of {', '.join(CHOICES)} (default auto: cuda where a device can be used, "
         "else a model that says MODEL)",
     )
     what.add_argument(
-        "--device", type=whole_number("--device", 0, 4095), default=0, metavar="N",
+        "--device",
+        type=whole_number("--device", 0, 4095),
+        default=0,
+        metavar="N",
         help="CUDA device ordinal (default 0)",
     )
     what.add_argument(
-        "--patch", choices=PATCHES, default="none",
+        "--patch",
+        choices=PATCHES,
+        default="none",
         help="driver patch to model, with --driver model:* (default none)",
     )
     how = parser.add_argument_group("how to measure")
     how.add_argument(
-        "--repeats", type=whole_number("--repeats", 1), default=30, metavar="N",
+        "--repeats",
+        type=whole_number("--repeats", 1),
+        default=30,
+        metavar="N",
         help="cycles a condition (default 30)",
     )
     how.add_argument(
-        "--warmup", type=whole_number("--warmup", 0), default=3, metavar="N",
+        "--warmup",
+        type=whole_number("--warmup", 0),
+        default=3,
+        metavar="N",
         help="rounds before, recorded but left out (default 3)",
     )
     how.add_argument(
-        "--order", choices=("interleaved", "sequential"), default="interleaved",
+        "--order",
+        choices=("interleaved", "sequential"),
+        default="interleaved",
         help="interleaved (default): every round visits every condition, shuffled afresh",
     )
     how.add_argument(
-        "--max-time", type=duration_s, metavar="TIME",
+        "--max-time",
+        type=duration_s,
+        metavar="TIME",
         help="stop measuring after 90s, 10m or 1h; what was measured is kept",
     )
     how.add_argument(
-        "--until-ci", type=percentage, metavar="P%",
+        "--until-ci",
+        type=percentage,
+        metavar="P%",
         help="go on until the 95 %% interval of each median is within P%% of it to either "
         "side; looked at when n doubles, from 30 on",
     )
     how.add_argument(
-        "--pin", default="auto", metavar="CPUS",
+        "--pin",
+        default="auto",
+        metavar="CPUS",
         help="auto (default: the CPUs of the GPU's NUMA node), none, or a list such as 0,2-3",
     )
     how.add_argument(
-        "--seed", type=whole_number("--seed", 0, 2**31), default=0, metavar="N",
+        "--seed",
+        type=whole_number("--seed", 0, 2**31),
+        default=0,
+        metavar="N",
         help="seed of the visiting order (default 0)",
     )
-    how.add_argument(
-        "--no-lock", action="store_true", help="measure although another vmmprof does"
-    )
+    how.add_argument("--no-lock", action="store_true", help="measure although another vmmprof does")
     output = parser.add_argument_group("output")
     output.add_argument(
-        "--output", metavar="NAME",
+        "--output",
+        metavar="NAME",
         help="name of the recording, a folder NAME.vmmprof (default: driver and time)",
     )
     output.add_argument("--calls", action="store_true", help="show the P50 of every call, too")

@@ -35,6 +35,11 @@ class Finding:
     answer: Answer | None
     detail: str
 
+    @property
+    def answer_text(self) -> str:
+        """The answer as shown; empty for a question that has a value instead."""
+        return self.answer.value if self.answer else ""
+
 
 def _yes_no(value: object) -> Answer:
     return Answer.UNKNOWN if value is None else Answer.YES if value else Answer.NO
@@ -67,7 +72,7 @@ def _cuda(device: int) -> tuple[list[Finding], str | None]:
     findings = [
         Finding("GPU", "cuda", "CUDA device usable", Answer.YES, f"{facts['name']}, CUDA {cuda}"),
         Finding(
-            "GPU", "cuda_bindings", "CUDA of the bindings", None, f"{facts['cuda_bindings_version']}"
+            "GPU", "bindings", "CUDA of the bindings", None, str(facts["cuda_bindings_version"])
         ),
         Finding("GPU", "vmm", "virtual memory management", Answer.YES, ""),
         Finding(
@@ -135,9 +140,8 @@ def _resource_manager(pci_address: str | None) -> list[Finding]:
             "driver", "static_bar1", "static BAR1", Answer.UNKNOWN, facts.static_bar1.reason
         )
     else:
-        detail = (
-            f"{bar1.size_bytes >> 20} MiB from offset {bar1.start_offset:#x}" if bar1.enabled else ""
-        )
+        where = f"{bar1.size_bytes >> 20} MiB from offset {bar1.start_offset:#x}"
+        detail = where if bar1.enabled else ""
         static = Finding("driver", "static_bar1", "static BAR1", _yes_no(bar1.enabled), detail)
     localization = Finding(
         "driver",
@@ -155,7 +159,8 @@ def _resource_manager(pci_address: str | None) -> list[Finding]:
 def _kprobes() -> Finding:
     question = "kprobes"
     config = Path(f"/boot/config-{platform.release()}")
-    if Path("/sys/kernel/debug/kprobes").is_dir() or Path("/sys/kernel/tracing/kprobe_events").exists():
+    signs = (Path("/sys/kernel/debug/kprobes"), Path("/sys/kernel/tracing/kprobe_events"))
+    if any(sign.exists() for sign in signs):
         return Finding("kernel", "kprobes", question, Answer.YES, "")
     try:
         symbols = Path("/proc/kallsyms").read_text(encoding="ascii")
@@ -222,8 +227,7 @@ def session_facts(device: int) -> dict[str, object]:
     """What a recording of a real GPU also keeps: the kernel driver and static BAR1."""
     facts: dict[str, object] = {"nvidia_module": environment.nvidia_module()}
     for finding in _resource_manager(_pci_address(device)):
-        answer = finding.answer.value if finding.answer else ""
-        facts[finding.key] = f"{answer}: {finding.detail}" if finding.detail else answer
+        facts[finding.key] = ": ".join(filter(None, (finding.answer_text, finding.detail)))
     return facts
 
 

@@ -82,6 +82,7 @@ class Runner:
         driver: Driver,
         conditions: Sequence[Condition],
         options: Options,
+        *,
         samples: Samples,
         interrupts: Interrupts,
         progress: ProgressCallback,
@@ -263,9 +264,7 @@ class Runner:
 
 
 def _from(visits: Visits, position: int) -> Visits:
-    return Visits(
-        visits.condition[position:], visits.round[position:], visits.order[position:]
-    )
+    return Visits(visits.condition[position:], visits.round[position:], visits.order[position:])
 
 
 def _of_active(visits: Visits, active: set[int]) -> Visits:

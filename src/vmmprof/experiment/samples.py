@@ -21,11 +21,7 @@ from vmmprof.recording.writer import RecordingWriter
 _FLUSH_SECONDS = 2.0
 
 _LEFT_OUT = int(
-    Flag.WARMUP
-    | Flag.FAILED
-    | Flag.WRONG_ORDINAL
-    | Flag.WRONG_COMPRESSION
-    | Flag.OUTSIDE_WINDOW
+    Flag.WARMUP | Flag.FAILED | Flag.WRONG_ORDINAL | Flag.WRONG_COMPRESSION | Flag.OUTSIDE_WINDOW
 )
 
 
@@ -53,7 +49,7 @@ class Samples:
         self._last_flush = time.monotonic()
         self._headline_ns: dict[tuple[int, int], list[float]] = {}
 
-    def add(self, batch: Batch, visits: Visits, attempt: int, flag: Flag = Flag(0)) -> None:
+    def add(self, batch: Batch, visits: Visits, attempt: int, flag: Flag) -> None:
         """Add the rows of a batch that ran ``visits`` (or the first of them)."""
         condition = visits.condition[batch.visit]
         flags = batch.flags | np.uint16(flag)

@@ -126,11 +126,16 @@ def _run(
     progress: ProgressCallback,
 ) -> Result:
     begin_s = time.monotonic()
-    samples = Samples(
-        plan.conditions, driver.operation, driver.headline, request.device, writer
-    )
+    samples = Samples(plan.conditions, driver.operation, driver.headline, request.device, writer)
     with Interrupts(driver.request_stop) as interrupts:
-        runner = Runner(driver, plan.conditions, request.options, samples, interrupts, progress)
+        runner = Runner(
+            driver,
+            plan.conditions,
+            request.options,
+            samples=samples,
+            interrupts=interrupts,
+            progress=progress,
+        )
         outcome = runner.run()
     result = Result(request.output, plan, outcome, samples.usable)
     writer.finish(
@@ -140,6 +145,6 @@ def _run(
         remeasured={str(c): why for c, why in outcome.remeasured.items()},
         not_converged={str(c): width for c, width in outcome.not_converged.items()},
         plan_notes=plan.notes,
-        kernel_log="not read: a model" if driver.is_model else environment.kernel_log_since(begin_s),
+        kernel_log=[] if driver.is_model else environment.kernel_log_since(begin_s),
     )
     return result

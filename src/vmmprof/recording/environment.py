@@ -83,9 +83,7 @@ def clock_facts() -> dict[str, object]:
         pass
     elapsed_raw = time.clock_gettime_ns(_CLOCK_MONOTONIC_RAW) - begin_raw
     return {
-        "source": read_text(
-            "/sys/devices/system/clocksource/clocksource0/current_clocksource"
-        ),
+        "source": read_text("/sys/devices/system/clocksource/clocksource0/current_clocksource"),
         "monotonic_against_raw_ppm": round(((end - begin) / elapsed_raw - 1) * 1e6, 1),
     }
 
@@ -104,8 +102,8 @@ def iommu() -> str:
 
 def mps_running() -> str:
     """Whether an MPS control daemon can be seen among the processes."""
-    names = (read_text(f"/proc/{pid}/comm") for pid in os.listdir("/proc") if pid.isdecimal())
-    return "yes" if "nvidia-cuda-mps" in {name[:15] for name in names} else "no"
+    names = {read_text(str(comm))[:15] for comm in Path("/proc").glob("[0-9]*/comm")}
+    return "yes" if "nvidia-cuda-mps" in names else "no"
 
 
 def c_library() -> str:

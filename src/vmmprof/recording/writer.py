@@ -8,6 +8,7 @@ turns the journal into samples.parquet.
 
 from __future__ import annotations
 
+import contextlib
 import json
 import os
 from collections.abc import Mapping
@@ -120,8 +121,6 @@ def read_journal(path: Path) -> pa.Table:
     with pa.OSFile(os.fspath(path)) as source:
         reader = pa.ipc.open_stream(source)
         schema = reader.schema
-        try:
+        with contextlib.suppress(pa.ArrowInvalid, OSError):
             batches.extend(reader)
-        except (pa.ArrowInvalid, OSError):
-            pass
     return pa.Table.from_batches(batches, schema).unify_dictionaries()

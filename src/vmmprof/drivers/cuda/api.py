@@ -69,7 +69,7 @@ def call(function: str, *arguments: Any) -> Any:
 
 
 def device_count() -> int:
-    """Number of CUDA devices; NothingMeasuredError with the reason where there is no usable driver."""
+    """Number of CUDA devices; NothingMeasuredError with the reason where no driver is usable."""
     call("cuInit", 0)
     return int(call("cuDeviceGetCount"))
 

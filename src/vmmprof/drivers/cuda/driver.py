@@ -57,7 +57,7 @@ class CudaDriver:
         self.pci_bus_id = api.call("cuDeviceGetPCIBusId", 32, self._device).split(b"\0")[0].decode()
         # Read before the context takes its own memory.
         self.usage_before = nvml.usage(self.pci_bus_id)
-        self._core = _cycle.CycleCore(knows_locality_domains=self.domain_count is not None)
+        self._core = _core(self.domain_count)
         self._conditions: list[Condition] = []
         self._stop_requested = False
         self._retained = False
@@ -218,6 +218,13 @@ class CudaDriver:
 
     def _capability(self, part: str) -> int | None:
         return api.attribute(self._device, f"COMPUTE_CAPABILITY_{part}")
+
+
+def _core(domain_count: int | None) -> _cycle.CycleCore:
+    try:
+        return _cycle.CycleCore(knows_locality_domains=domain_count is not None)
+    except _cycle.MissingSymbolError as error:
+        raise NothingMeasuredError(f"this CUDA driver has no {error}; the cycle needs it") from None
 
 
 def _text(raw: bytes) -> str:

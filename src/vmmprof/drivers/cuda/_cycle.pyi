@@ -1,0 +1,30 @@
+# SPDX-License-Identifier: MIT
+from collections.abc import Iterable
+
+import numpy as np
+import numpy.typing as npt
+
+NOT_READ_BACK: int
+
+class MissingSymbolError(Exception): ...
+
+def empty_interval_cost_ns(repeats: int = ...) -> float: ...
+
+class CycleCore:
+    def __init__(self, *, knows_locality_domains: bool) -> None: ...
+    def granularity(
+        self, device: int, domain: int, compressible: bool, rdma: bool
+    ) -> tuple[int, int]: ...
+    def prepare(self, conditions: Iterable[tuple[int, int, int, bool, bool]]) -> None: ...
+    def request_stop(self) -> None: ...
+    def run(
+        self, visits: npt.NDArray[np.int32]
+    ) -> tuple[
+        npt.NDArray[np.int64],
+        npt.NDArray[np.int64],
+        npt.NDArray[np.int32],
+        npt.NDArray[np.int8],
+        npt.NDArray[np.int32],
+        npt.NDArray[np.int32],
+        bool,
+    ]: ...
