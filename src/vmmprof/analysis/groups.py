@@ -1,0 +1,146 @@
+# SPDX-License-Identifier: MIT
+"""Samples sorted into conditions and attempts, usable rows apart from the rest.
+
+Works column by column on anything that maps a column name to an array (a
+DataFrame, or columns read one at a time from a file), so that a recording of
+millions of cycles needs no more memory than a few of its columns.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Any, Protocol
+
+import numpy as np
+import numpy.typing as npt
+import pandas as pd
+
+from vmmprof.analysis.intervals import FloatArray
+from vmmprof.placement import Condition, Placement, parse_placement
+from vmmprof.recording.schema import DISCARDED, Flag
+
+IntArray = npt.NDArray[np.int64]
+
+# Recordings name domains that this machine may not have; any ordinal is valid here.
+_ANY_DOMAIN_COUNT = 1 << 31
+
+
+class Columns(Protocol):
+    """A recording's columns by name; a DataFrame is one."""
+
+    def __getitem__(self, name: str, /) -> Any: ...
+
+
+@dataclass(frozen=True)
+class Group:
+    """The rows of one condition and attempt.
+
+    ``rows``: row numbers of the usable samples, in recorded order. The counts
+    are of rows left out, each counted once: warm-up first, then failed,
+    discarded (a read-back mismatch), outside the window of all threads, and
+    rows without the headline time.
+    """
+
+    condition: Condition
+    attempt: int
+    rows: IntArray
+    warmup: int
+    failed: int
+    discarded: int
+    outside_window: int
+    untimed: int
+
+
+def placement_of(text: str) -> Placement:
+    """The placement that a recording names, such as ``domain:1+compressible``."""
+    return parse_placement(text, _ANY_DOMAIN_COUNT)[0]
+
+
+def times_ns(columns: Columns, call: str) -> FloatArray:
+    """Column ``<call>_ns`` as float64, NaN where there is no time."""
+    series = columns[f"{call}_ns"]
+    if isinstance(series, pd.Series):
+        return series.to_numpy(dtype=np.float64, na_value=np.nan)
+    return np.asarray(series, dtype=np.float64)
+
+
+def _placement_codes(columns: Columns) -> tuple[npt.NDArray[np.int32], list[Placement]]:
+    series = columns["placement"]
+    category = series if isinstance(series, pd.Categorical) else pd.Categorical(series)
+    names = [str(name) for name in category.categories]
+    return np.asarray(category.codes, dtype=np.int32), [placement_of(name) for name in names]
+
+
+def _condition_codes(
+    columns: Columns,
+) -> tuple[npt.NDArray[np.int32], list[tuple[Condition, int]]]:
+    """A small integer a row and the condition and attempt that each integer means."""
+    placement_codes, placements = _placement_codes(columns)
+    sizes, size_codes = np.unique(np.asarray(columns["size_bytes"]), return_inverse=True)
+    attempts = np.asarray(columns["attempt"], dtype=np.int32)
+    scattered = np.asarray(columns["scattered"], dtype=bool)
+    attempt_count = int(attempts.max(initial=0)) + 1
+    codes = placement_codes * np.int32(len(sizes)) + size_codes.astype(np.int32)
+    codes = (codes * np.int32(2) + scattered) * np.int32(attempt_count) + attempts
+    present, dense = np.unique(codes, return_inverse=True)
+    meanings = []
+    for code in present.tolist():
+        in_state, attempt = divmod(code, attempt_count)
+        placed, is_scattered = divmod(in_state, 2)
+        placement_code, size_code = divmod(placed, len(sizes))
+        condition = Condition(placements[placement_code], int(sizes[size_code]), bool(is_scattered))
+        meanings.append((condition, attempt))
+    return dense.astype(np.int32), meanings
+
+
+def _condition_order(condition: Condition) -> tuple[bool, bool, str, int]:
+    placement = condition.placement
+    return (condition.scattered, not placement.is_plain, str(placement), condition.size_bytes)
+
+
+def group_samples(columns: Columns, headline: str) -> list[Group]:
+    """Groups in reporting order: by card state, placement (plain first), size, attempt."""
+    codes, meanings = _condition_codes(columns)
+    flags = np.asarray(columns["flags"], dtype=np.uint16)
+    timed = ~np.isnan(times_ns(columns, headline))
+    order = np.argsort(codes, kind="stable")
+    ends = np.cumsum(np.bincount(codes, minlength=len(meanings)))
+    groups = []
+    for (condition, attempt), rows in zip(meanings, np.split(order, ends[:-1]), strict=True):
+        groups.append(_group(condition, attempt, rows, flags[rows], timed[rows]))
+    return sorted(groups, key=lambda g: (_condition_order(g.condition), g.attempt))
+
+
+def _group(
+    condition: Condition,
+    attempt: int,
+    rows: IntArray,
+    flags: npt.NDArray[np.uint16],
+    timed: npt.NDArray[np.bool_],
+) -> Group:
+    left = np.ones(len(rows), dtype=bool)
+    counts = []
+    for bits in (Flag.WARMUP, Flag.FAILED, DISCARDED, Flag.OUTSIDE_WINDOW):
+        taken = left & ((flags & int(bits)) != 0)
+        counts.append(int(taken.sum()))
+        left &= ~taken
+    untimed = int((left & ~timed).sum())
+    warmup, failed, discarded, outside_window = counts
+    return Group(
+        condition,
+        attempt,
+        rows[left & timed],
+        warmup,
+        failed,
+        discarded,
+        outside_window,
+        untimed,
+    )
+
+
+def headline_attempts(groups: list[Group]) -> dict[Condition, int]:
+    """The attempt that speaks for each condition: the last one with a usable sample."""
+    chosen: dict[Condition, int] = {}
+    for group in sorted(groups, key=lambda g: (len(g.rows) > 0, g.attempt)):
+        chosen[group.condition] = group.attempt
+    return chosen

@@ -1,0 +1,127 @@
+# SPDX-License-Identifier: MIT
+"""One summary a condition and attempt: quantiles, pairs with plain, what was left out."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+import numpy as np
+
+from vmmprof.analysis.groups import (
+    Columns,
+    Group,
+    group_samples,
+    headline_attempts,
+    times_ns,
+)
+from vmmprof.analysis.intervals import Estimate, FloatArray, median, p90, p99
+from vmmprof.analysis.pairs import pair
+from vmmprof.operations import Operation
+from vmmprof.placement import Condition
+
+# Tukey's "far out": beyond the quartiles by three interquartile ranges.
+OUTLIER_RANGES = 3.0
+# Clock steps make quartiles of fast calls meet; a range below 1 % of the median is no yardstick.
+_LEAST_RANGE_OF_MEDIAN = 0.01
+
+
+@dataclass(frozen=True)
+class ConditionSummary:
+    """What one condition's samples of one attempt say; times in ns.
+
+    ``is_headline`` marks the attempt that counts (the last one with a usable
+    sample); earlier ones are kept to be shown. With ``n`` = 0 every estimate
+    is None. ``p90`` and ``p99`` are None where ``n`` cannot support them.
+    ``extra`` and ``ratio`` are over pairs with the plain control of the same
+    attempt, and None for the control itself and without pairs. ``calls_p50``
+    has every call of the operation, None for one without times.
+    """
+
+    condition: Condition
+    attempt: int
+    is_headline: bool
+    n: int
+    p50: Estimate | None
+    p90: Estimate | None
+    p99: Estimate | None
+    max_ns: float | None
+    extra: Estimate | None
+    ratio: Estimate | None
+    calls_p50: dict[str, Estimate | None]
+    flagged_outliers: int
+    warmup: int
+    failed: int
+    discarded: int
+    outside_window: int
+    untimed: int
+
+
+def outliers(values: FloatArray) -> np.ndarray[tuple[int], np.dtype[np.bool_]]:
+    """Which values lie more than three interquartile ranges beyond the quartiles.
+
+    They are flagged for the reader and stay in every estimate.
+    """
+    low, middle, high = np.quantile(values, (0.25, 0.5, 0.75))
+    reach = OUTLIER_RANGES * max(high - low, _LEAST_RANGE_OF_MEDIAN * abs(middle))
+    flagged: np.ndarray[tuple[int], np.dtype[np.bool_]] = (values < low - reach) | (
+        values > high + reach
+    )
+    return flagged
+
+
+def _calls_p50(
+    columns: Columns, operation: Operation, groups: list[Group]
+) -> list[dict[str, Estimate | None]]:
+    """Per group, the median of each call; a column is read once for all groups."""
+    medians: list[dict[str, Estimate | None]] = [{} for _ in groups]
+    for call in operation.calls:
+        times = times_ns(columns, call)
+        for group, by_call in zip(groups, medians, strict=True):
+            values = times[group.rows]
+            values = values[~np.isnan(values)]
+            by_call[call] = median(values) if len(values) else None
+    return medians
+
+
+def summarise(columns: Columns, operation: Operation, headline: str) -> list[ConditionSummary]:
+    """Summaries of all conditions and attempts in reporting order.
+
+    ``columns``: a recording's samples (recording/schema.py). ``headline`` is
+    the time that is summarised: ``total`` or a call of the operation.
+    """
+    groups = group_samples(columns, headline)
+    by_key = {(group.condition, group.attempt): group for group in groups}
+    chosen = headline_attempts(groups)
+    calls = _calls_p50(columns, operation, groups)
+    times = times_ns(columns, headline)
+    summaries = []
+    for group, calls_p50 in zip(groups, calls, strict=True):
+        values = times[group.rows]
+        extra = ratio = None
+        control = by_key.get((group.condition.control, group.attempt))
+        if control is not None and not group.condition.placement.is_plain:
+            pairs = pair(columns, group, control, headline)
+            extra, ratio = pairs.extra(), pairs.median_ratio()
+        n = len(values)
+        summaries.append(
+            ConditionSummary(
+                condition=group.condition,
+                attempt=group.attempt,
+                is_headline=chosen[group.condition] == group.attempt,
+                n=n,
+                p50=median(values) if n else None,
+                p90=p90(values),
+                p99=p99(values),
+                max_ns=float(values.max()) if n else None,
+                extra=extra,
+                ratio=ratio,
+                calls_p50=calls_p50,
+                flagged_outliers=int(outliers(values).sum()) if n else 0,
+                warmup=group.warmup,
+                failed=group.failed,
+                discarded=group.discarded,
+                outside_window=group.outside_window,
+                untimed=group.untimed,
+            )
+        )
+    return summaries
