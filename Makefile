@@ -1,0 +1,41 @@
+# SPDX-License-Identifier: MIT
+# Everything a new machine needs is installed into .venv by the first target
+# that needs it; nothing outside this folder is touched.
+
+PYTHON ?= python3
+VENV := .venv
+BIN := $(VENV)/bin
+SIZES ?= 30M:66M:2M
+RESULTS ?= results
+
+.PHONY: help sweep test lint clean
+
+help:
+	@echo "make sweep         measure $(SIZES) (MODEL where there is no GPU), show and draw it"
+	@echo "make test          lint and all tests that this machine can run"
+	@echo "make clean         remove what make made, recordings apart"
+
+# The stamp is renewed when the build's inputs change, so that an old extension is never run.
+$(VENV)/installed: pyproject.toml setup.py src/vmmprof/drivers/cuda/_cycle.pyx src/vmmprof/drivers/cuda/cycle_core.hpp
+	$(PYTHON) -m venv $(VENV)
+	$(BIN)/python -m pip install --quiet --upgrade 'pip>=25.1'
+	$(BIN)/python -m pip install --quiet --editable . --group dev
+	touch $@
+
+sweep: $(VENV)/installed
+	@mkdir -p $(RESULTS)
+	@name=$(RESULTS)/sweep-$$(date +%Y%m%d-%H%M%S); \
+	$(BIN)/vmmprof sweep --sizes $(SIZES) --output $$name && \
+	$(BIN)/vmmprof report $$name --plot $$name.vmmprof --pictures-only
+
+lint: $(VENV)/installed
+	$(BIN)/ruff check .
+	$(BIN)/ruff format --check .
+	$(BIN)/mypy
+	$(BIN)/lint-imports --no-cache
+
+test: lint
+	$(BIN)/python -m pytest
+
+clean:
+	rm -rf $(VENV) build src/*.egg-info src/vmmprof/drivers/cuda/_cycle.cpp src/vmmprof/drivers/cuda/*.so
