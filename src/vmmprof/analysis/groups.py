@@ -15,7 +15,7 @@ import numpy as np
 import numpy.typing as npt
 import pandas as pd
 
-from vmmprof.analysis.intervals import FloatArray
+from vmmprof.analysis.intervals import MEDIAN_INTERVAL_MIN_N, FloatArray
 from vmmprof.placement import Condition, Placement, parse_placement
 from vmmprof.recording.schema import DISCARDED, Flag
 
@@ -101,6 +101,8 @@ def _condition_order(condition: Condition) -> tuple[bool, bool, str, int]:
 def group_samples(columns: Columns, headline: str) -> list[Group]:
     """Groups in reporting order: by card state, placement (plain first), size, attempt."""
     codes, meanings = _condition_codes(columns)
+    if not meanings:
+        return []
     flags = np.asarray(columns["flags"], dtype=np.uint16)
     timed = ~np.isnan(times_ns(columns, headline))
     order = np.argsort(codes, kind="stable")
@@ -139,8 +141,18 @@ def _group(
 
 
 def headline_attempts(groups: list[Group]) -> dict[Condition, int]:
-    """The attempt that speaks for each condition: the last one with a usable sample."""
-    chosen: dict[Condition, int] = {}
-    for group in sorted(groups, key=lambda g: (len(g.rows) > 0, g.attempt)):
-        chosen[group.condition] = group.attempt
-    return chosen
+    """The attempt that speaks for each condition: the last one that supports an interval.
+
+    A second attempt that was cut short below that takes the first one's place
+    only when the first has fewer samples still.
+    """
+    chosen: dict[Condition, Group] = {}
+    for group in groups:
+        best = chosen.get(group.condition)
+        if best is None or _claim(group) >= _claim(best):
+            chosen[group.condition] = group
+    return {condition: group.attempt for condition, group in chosen.items()}
+
+
+def _claim(group: Group) -> tuple[int, int]:
+    return min(len(group.rows), MEDIAN_INTERVAL_MIN_N), group.attempt

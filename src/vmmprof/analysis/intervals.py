@@ -18,6 +18,8 @@ import numpy.typing as npt
 FloatArray = npt.NDArray[np.float64]
 
 CONFIDENCE = 0.95
+# From here on a 95 % interval of the median exists: 2 * 0.5 ** 6 <= 0.05.
+MEDIAN_INTERVAL_MIN_N = 6
 # From here on a two-sided 95 % interval of P90 exists: 0.9 ** 29 <= 0.05.
 P90_MIN_N = 29
 # Ten samples lie beyond P99. An interval exists from n = 299 on, but it ends at the maximum.

@@ -28,8 +28,9 @@ class PlacementOverview:
 
     @property
     def name(self) -> str:
-        """The placement, with the card's state where it is scattered."""
-        return f"{self.placement}, card scattered" if self.scattered else str(self.placement)
+        """The placement and the card's state in words, such as ``domain:0, card scattered``."""
+        name = "device (plain, the control)" if self.placement.is_plain else str(self.placement)
+        return f"{name}, card scattered" if self.scattered else name
 
 
 def overview(columns: Columns, operation: Operation, headline: str) -> list[PlacementOverview]:

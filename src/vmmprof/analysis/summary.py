@@ -29,8 +29,8 @@ _LEAST_RANGE_OF_MEDIAN = 0.01
 class ConditionSummary:
     """What one condition's samples of one attempt say; times in ns.
 
-    ``is_headline`` marks the attempt that counts (the last one with a usable
-    sample); earlier ones are kept to be shown. With ``n`` = 0 every estimate
+    ``is_headline`` marks the attempt that counts (groups.headline_attempts);
+    the others are kept to be shown. With ``n`` = 0 every estimate
     is None. ``p90`` and ``p99`` are None where ``n`` cannot support them.
     ``extra`` and ``ratio`` are over pairs with the plain control of the same
     attempt, and None for the control itself and without pairs. ``calls_p50``

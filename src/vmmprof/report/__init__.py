@@ -1,0 +1,2 @@
+# SPDX-License-Identifier: MIT
+"""Shows recordings: terminal, JSON, figures. Reads, never measures."""

@@ -1,0 +1,315 @@
+# SPDX-License-Identifier: MIT
+"""Pictures of a recording: ratio over size, per-call breakdown, ECDF.
+
+Drawn without a display. Colours are Okabe and Ito's, told apart with any
+colour vision; markers, dashes and hatches carry the same distinction, so that
+a grey print reads as well.
+"""
+
+from __future__ import annotations
+
+from pathlib import Path
+from textwrap import fill
+
+import numpy as np
+from matplotlib.axes import Axes
+from matplotlib.backends.backend_agg import FigureCanvasAgg
+from matplotlib.figure import Figure
+from matplotlib.ticker import (
+    FixedLocator,
+    LogLocator,
+    NullFormatter,
+    NullLocator,
+    StrMethodFormatter,
+)
+
+from vmmprof.analysis.groups import group_samples, headline_attempts, times_ns
+from vmmprof.analysis.intervals import Estimate
+from vmmprof.analysis.overview import PlacementOverview, overview
+from vmmprof.errors import UsageError
+from vmmprof.operations import Operation
+from vmmprof.recording.reader import Recording
+from vmmprof.report.context import MODEL, Context, context
+from vmmprof.report.numbers import NS_PER_US, plain
+from vmmprof.report.terminal import threshold_text
+from vmmprof.sizes import format_size, mib
+
+_COLOURS = ("#000000", "#0072B2", "#D55E00", "#009E73", "#CC79A7", "#E69F00", "#56B4E9", "#F0E442")
+_MARKERS = ("o", "s", "^", "D", "v", "P", "X", "*")
+_HATCHES = ("", "//", "..", "\\\\", "xx", "--", "oo")
+_DASHES = ("-", "--", ":", "-.")
+_WIDTH_INCHES = 8.0
+_DPI = 150
+_CAPTION_COLUMNS = 110
+# More panels than this are too small to read.
+_ECDF_SIZES = 4
+_LOG_FROM_FACTOR = 8.0
+
+
+def draw_all(recording: Recording, directory: str) -> list[Path]:
+    """Write every picture that the recording can fill to ``directory``; their paths.
+
+    UsageError when the directory cannot be made or written.
+    """
+    target = Path(directory)
+    placements = overview(recording.samples, recording.operation, recording.headline)
+    facts = context(recording)
+    figures = {
+        "ratio.png": ratio_figure(placements, facts),
+        "breakdown.png": breakdown_figure(placements, facts, recording.operation),
+        "ecdf.png": ecdf_figure(recording, placements, facts),
+    }
+    drawn = {name: figure for name, figure in figures.items() if figure is not None}
+    try:
+        target.mkdir(parents=True, exist_ok=True)
+        for name, figure in drawn.items():
+            figure.savefig(target / name, dpi=_DPI)
+    except OSError as error:
+        raise UsageError(
+            f"pictures cannot be written to {target} ({error.strerror}); name a directory that can"
+        ) from None
+    return [target / name for name in drawn]
+
+
+def _new_figure(height_inches: float) -> Figure:
+    figure = Figure(figsize=(_WIDTH_INCHES, height_inches), layout="constrained")
+    FigureCanvasAgg(figure)
+    return figure
+
+
+def _caption(figure: Figure, facts: Context, what: str) -> None:
+    """The conditions of the picture under it, MODEL first where nothing was measured."""
+    words = f"{what} {facts.machine}. Command: {facts.command}"
+    if facts.is_model:
+        words = f"{MODEL}, not measured. {words}"
+    figure.supxlabel(fill(words, _CAPTION_COLUMNS), fontsize="x-small", x=0.01, ha="left")
+
+
+def _title(axes: Axes, text: str, facts: Context) -> None:
+    axes.set_title(f"{MODEL}: {text}" if facts.is_model else text, loc="left", fontsize="medium")
+
+
+def _n_words(placements: list[PlacementOverview]) -> str:
+    counts = {summary.n for placement in placements for summary in placement.headlines}
+    least, most = min(counts, default=0), max(counts, default=0)
+    return f"n = {least}" if least == most else f"n = {least} to {most}"
+
+
+def _size_axis(axes: Axes, sizes_mib: list[float]) -> None:
+    """MiB, logarithmic where the sizes are far apart, ticks at measured sizes."""
+    axes.set_xlabel("allocation size, MiB")
+    if sizes_mib and max(sizes_mib) / min(sizes_mib) > _LOG_FROM_FACTOR:
+        axes.set_xscale("log", base=2)
+        every = max(1, len(sizes_mib) // 12)
+        axes.xaxis.set_major_locator(FixedLocator(sizes_mib[::every]))
+        axes.xaxis.set_minor_locator(NullLocator())
+        axes.set_xticklabels([f"{size:g}" for size in sizes_mib[::every]])
+
+
+def _error_bars(estimates: list[Estimate]) -> list[list[float]]:
+    return [
+        [e.value - e.lo if e.has_interval else 0.0 for e in estimates],
+        [e.hi - e.value if e.has_interval else 0.0 for e in estimates],
+    ]
+
+
+def _colour(index: int) -> str:
+    return _COLOURS[index % len(_COLOURS)]
+
+
+def ratio_figure(placements: list[PlacementOverview], facts: Context) -> Figure | None:
+    """Ratio to plain over size with intervals and the threshold; None without a pair."""
+    curves = [p for p in placements if any(s.ratio is not None for s in p.headlines)]
+    if not curves:
+        return None
+    figure = _new_figure(4.8)
+    axes = figure.add_subplot()
+    sizes_seen: set[float] = set()
+    for index, placement in enumerate(curves, start=1):
+        points = [
+            (mib(s.condition.size_bytes), s.ratio)
+            for s in placement.headlines
+            if s.ratio is not None
+        ]
+        sizes = [size for size, _ in points]
+        estimates = [estimate for _, estimate in points]
+        sizes_seen.update(sizes)
+        axes.errorbar(
+            sizes,
+            [estimate.value for estimate in estimates],
+            yerr=_error_bars(estimates),
+            color=_colour(index),
+            marker=_MARKERS[index % len(_MARKERS)],
+            linestyle=_DASHES[(index - 1) % len(_DASHES)],
+            markersize=4,
+            linewidth=1,
+            capsize=2,
+            label=placement.name,
+        )
+        found = placement.threshold.threshold
+        if found is not None:
+            axes.axvspan(
+                found.lower_mib,
+                found.upper_mib,
+                color=_colour(index),
+                alpha=0.15,
+                label=f"threshold of {placement.name}:\nbetween {threshold_text(found)}",
+            )
+    axes.axhline(1.0, color="0.5", linewidth=0.8, linestyle=":")
+    _size_axis(axes, sorted(sizes_seen))
+    axes.set_ylabel("time over plain, ratio")
+    axes.set_ylim(bottom=0)
+    axes.grid(alpha=0.3)
+    figure.legend(loc="outside upper left", fontsize="x-small")
+    _title(axes, "cost relative to plain memory", facts)
+    _caption(
+        figure,
+        facts,
+        f"Median of the ratios of pairs of one round ({_n_words(curves)}), bars are 95 % "
+        f"intervals; {_headline_words(facts)}.",
+    )
+    return figure
+
+
+def _headline_words(facts: Context) -> str:
+    return "the sum of all calls" if facts.headline == "total" else f"{facts.headline} alone"
+
+
+def breakdown_figure(
+    placements: list[PlacementOverview], facts: Context, operation: Operation
+) -> Figure | None:
+    """Stacked P50 of every call over size, a panel a placement; None where no call has times."""
+    panels = [p for p in placements if _call_medians_us(p, operation).any()]
+    if not panels:
+        return None
+    columns = min(2, len(panels))
+    rows = -(-len(panels) // columns)
+    figure = _new_figure(1.2 + 2.9 * rows)
+    grid = figure.subplots(rows, columns, squeeze=False, sharey=False)
+    for axes in grid.flat[len(panels) :]:
+        axes.remove()
+    for axes, placement in zip(grid.flat, panels, strict=False):
+        _stack(axes, placement, operation)
+        _title(axes, placement.name, facts)
+    handles, labels = grid[0, 0].get_legend_handles_labels()
+    figure.legend(handles, labels, loc="outside upper center", ncols=4, fontsize="x-small")
+    _caption(
+        figure,
+        facts,
+        f"P50 of each call, stacked ({_n_words(panels)}); medians of calls need not add up "
+        "to the median of their sum.",
+    )
+    return figure
+
+
+def _call_medians_us(placement: PlacementOverview, operation: Operation) -> np.ndarray:
+    """(calls, sizes) in us, 0 for what has no time."""
+    medians = [
+        [
+            0.0 if (estimate := s.calls_p50[call]) is None else estimate.value / NS_PER_US
+            for s in placement.headlines
+        ]
+        for call in operation.calls
+    ]
+    return np.array(medians)
+
+
+def _stack(axes: Axes, placement: PlacementOverview, operation: Operation) -> None:
+    """Absolute times, or shares under the written total where totals are far apart."""
+    medians = _call_medians_us(placement, operation)
+    totals = medians.sum(axis=0)
+    as_shares = bool(totals.max() > _LOG_FROM_FACTOR * totals.min())
+    heights = 100 * medians / np.where(totals > 0, totals, 1) if as_shares else medians
+    positions = np.arange(medians.shape[1])
+    bottom = np.zeros(medians.shape[1])
+    for index, call in enumerate(operation.calls):
+        axes.bar(
+            positions,
+            heights[index],
+            bottom=bottom,
+            width=0.8,
+            color=_colour(index + 1),
+            hatch=_HATCHES[index % len(_HATCHES)],
+            edgecolor="white",
+            linewidth=0.3,
+            label=operation.api_name(call),
+        )
+        bottom += heights[index]
+    if as_shares:
+        for position, total in zip(positions, totals, strict=True):
+            axes.text(position, 101, plain(total), fontsize="xx-small", ha="left", rotation=45)
+        axes.set_ylim(0, 118)
+        axes.set_yticks(range(0, 101, 25))
+    labels = [f"{mib(s.condition.size_bytes):g}" for s in placement.headlines]
+    every = max(1, len(labels) // 10)
+    axes.set_xticks(positions[::every], labels[::every], fontsize="x-small")
+    axes.tick_params(axis="y", labelsize="x-small")
+    axes.set_xlabel("allocation size, MiB", fontsize="small")
+    axes.set_ylabel("% of the us above the bar" if as_shares else "us", fontsize="small")
+
+
+def ecdf_figure(
+    recording: Recording, placements: list[PlacementOverview], facts: Context
+) -> Figure | None:
+    """Share of samples below a time, a panel for each of a few sizes; None without samples."""
+    groups = group_samples(recording.samples, recording.headline)
+    chosen = headline_attempts(groups)
+    times = times_ns(recording.samples, recording.headline)
+    shown = [g for g in groups if g.attempt == chosen[g.condition] and len(g.rows)]
+    sizes = _spread_out(sorted({group.condition.size_bytes for group in shown}))
+    if not sizes:
+        return None
+    columns = min(2, len(sizes))
+    rows = -(-len(sizes) // columns)
+    figure = _new_figure(1.2 + 2.7 * rows)
+    grid = figure.subplots(rows, columns, squeeze=False, sharey=True)
+    for axes in grid.flat[len(sizes) :]:
+        axes.remove()
+    names = {(p.placement, p.scattered): (index, p.name) for index, p in enumerate(placements)}
+    for axes, size_bytes in zip(grid.flat, sizes, strict=False):
+        for group in shown:
+            condition = group.condition
+            if condition.size_bytes != size_bytes:
+                continue
+            index, name = names[condition.placement, condition.scattered]
+            axes.ecdf(
+                times[group.rows] / NS_PER_US,
+                color=_colour(index),
+                linestyle=_DASHES[index % len(_DASHES)],
+                linewidth=1.2,
+                label=name,
+            )
+        _time_axis(axes)
+        axes.grid(alpha=0.3)
+        _title(axes, format_size(size_bytes), facts)
+    for axes in grid[:, 0]:
+        axes.set_ylabel("share of samples", fontsize="small")
+    handles, labels = grid[0, 0].get_legend_handles_labels()
+    figure.legend(handles, labels, loc="outside upper center", ncols=3, fontsize="x-small")
+    left_out = len({group.condition.size_bytes for group in shown}) - len(sizes)
+    others = f" {left_out} sizes between are not shown." if left_out else ""
+    _caption(
+        figure,
+        facts,
+        f"Every usable sample ({_n_words(placements)}), {_headline_words(facts)}.{others}",
+    )
+    return figure
+
+
+def _time_axis(axes: Axes) -> None:
+    low, high = axes.dataLim.intervalx
+    if low > 0 and high / low > _LOG_FROM_FACTOR:
+        axes.set_xscale("log")
+        axes.xaxis.set_major_locator(LogLocator(subs=(1.0, 2.0, 5.0)))
+        axes.xaxis.set_major_formatter(StrMethodFormatter("{x:g}"))
+        axes.xaxis.set_minor_formatter(NullFormatter())
+    axes.set_xlabel("us", fontsize="small")
+    axes.tick_params(labelsize="x-small")
+
+
+def _spread_out(sizes: list[int]) -> list[int]:
+    """A few of the sizes: first, last and evenly between."""
+    if len(sizes) <= _ECDF_SIZES:
+        return sizes
+    at = np.linspace(0, len(sizes) - 1, _ECDF_SIZES).round().astype(int)
+    return [sizes[i] for i in at]

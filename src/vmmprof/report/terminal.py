@@ -1,0 +1,188 @@
+# SPDX-License-Identifier: MIT
+"""A recording on the terminal: a table a placement, its threshold, what was left out.
+
+Everything is said in plain ASCII words, so that it reads the same without
+colour, in a log file and through a pipe. Below 110 columns the tables keep to
+what decides; wider ones add every interval.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable
+
+from rich import box
+from rich.console import Console
+from rich.table import Table
+from rich.text import Text
+
+from vmmprof.analysis.overview import PlacementOverview, overview
+from vmmprof.analysis.summary import ConditionSummary
+from vmmprof.analysis.threshold import Threshold, ThresholdSearch
+from vmmprof.operations import Operation
+from vmmprof.recording.reader import Recording
+from vmmprof.report.context import Context, context
+from vmmprof.report.numbers import MISSING, mib_text, plain, ratio, us, with_interval
+from vmmprof.sizes import format_size
+
+_WIDE_COLUMNS = 110
+# A rule under the head and nothing else; ASCII, so that it survives any pipe and locale.
+_RULED = box.Box("    \n    \n -- \n    \n    \n    \n    \n    \n", ascii=True)
+
+
+def print_recording(
+    recording: Recording, *, calls: bool = False, console: Console | None = None
+) -> None:
+    """Print a recording's result; ``calls`` adds the P50 of every call."""
+    console = console or Console(highlight=False, soft_wrap=False)
+    facts = context(recording)
+    placements = overview(recording.samples, recording.operation, recording.headline)
+    _print_heading(console, facts)
+    for placement in placements:
+        console.print()
+        console.print(_size_table(placement, facts, console.width >= _WIDE_COLUMNS))
+        if calls:
+            console.print(_calls_table(placement, facts, recording.operation))
+        for line in _remarks(placement):
+            console.print(Text(line))
+        console.print(Text(threshold_line(placement.threshold)))
+    _print_notes(console, facts)
+
+
+def threshold_line(search: ThresholdSearch) -> str:
+    """``threshold: between 32 and 34 MiB (step ..., slope ... us/MiB of extra cost)``."""
+    found = search.threshold
+    if found is None:
+        return f"threshold: none found{f' ({search.reason})' if search.reason else ''}"
+    return f"threshold: between {threshold_text(found)}"
+
+
+def threshold_text(threshold: Threshold) -> str:
+    """The sizes, step and slope of a threshold, each estimate with its interval."""
+    step = with_interval(threshold.step_us, plain)
+    slope = with_interval(threshold.slope_us_per_mib, plain)
+    return (
+        f"{mib_text(threshold.lower_mib)} and {mib_text(threshold.upper_mib)} MiB "
+        f"(step {step} us, slope {slope} us/MiB of extra cost)"
+    )
+
+
+def _headline_words(facts: Context) -> str:
+    return "sum of all calls" if facts.headline == "total" else f"{facts.headline} alone"
+
+
+def _print_heading(console: Console, facts: Context) -> None:
+    console.print(Text(facts.title, style="bold"))
+    console.print(Text(f"machine: {facts.machine}"))
+    console.print(Text(f"command: {facts.command}"))
+    console.print(
+        Text(
+            f"times in us ({_headline_words(facts)}); in [] 95 % intervals; extra and ratio "
+            "against plain, pair by pair"
+        )
+    )
+
+
+def _new_table(title: str) -> Table:
+    return Table(
+        title=Text(title, style="bold"),
+        title_justify="left",
+        box=_RULED,
+        show_edge=False,
+        pad_edge=False,
+        padding=0,
+    )
+
+
+def _table_title(placement: PlacementOverview, facts: Context) -> str:
+    return f"{placement.name}{' (MODEL)' if facts.is_model else ''}"
+
+
+def _size_table(placement: PlacementOverview, facts: Context, wide: bool) -> Table:
+    is_plain = placement.placement.is_plain
+    table = _new_table(_table_title(placement, facts))
+    table.add_column("size", justify="right", no_wrap=True)
+    for name in ("n", "P50", "P90", *(["P99"] if wide else []), "max"):
+        table.add_column(name, justify="right", no_wrap=True)
+    if not is_plain:
+        for name in ("extra over plain", "ratio to plain"):
+            table.add_column(name, justify="right", no_wrap=True)
+    for summary in placement.headlines:
+        table.add_row(*_size_cells(summary, is_plain, wide))
+    return table
+
+
+def _size_cells(summary: ConditionSummary, is_plain: bool, wide: bool) -> list[str]:
+    p50 = with_interval(summary.p50, _us) if wide or is_plain else _value_us(summary)
+    tails = [summary.p90, summary.p99] if wide else [summary.p90]
+    tail_cells = [
+        MISSING if tail is None else with_interval(tail, _us) if wide else us(tail.value)
+        for tail in tails
+    ]
+    cells = [
+        format_size(summary.condition.size_bytes),
+        str(summary.n),
+        p50,
+        *tail_cells,
+        us(summary.max_ns),
+    ]
+    if not is_plain:
+        cells += [with_interval(summary.extra, _us), with_interval(summary.ratio, ratio)]
+    return cells
+
+
+def _us(value_ns: float) -> str:
+    return us(value_ns)
+
+
+def _value_us(summary: ConditionSummary) -> str:
+    return MISSING if summary.p50 is None else us(summary.p50.value)
+
+
+def _calls_table(placement: PlacementOverview, facts: Context, operation: Operation) -> Table:
+    table = _new_table(f"P50 of each call, us: {_table_title(placement, facts)}")
+    table.add_column("size", justify="right", no_wrap=True)
+    for call in operation.calls:
+        table.add_column(call, justify="right", no_wrap=True)
+    for summary in placement.headlines:
+        medians = (summary.calls_p50[call] for call in operation.calls)
+        table.add_row(
+            format_size(summary.condition.size_bytes),
+            *(MISSING if estimate is None else us(estimate.value) for estimate in medians),
+        )
+    return table
+
+
+def _remarks(placement: PlacementOverview) -> Iterable[str]:
+    """Lines on what was left out, flagged or measured twice; none when there is nothing to say."""
+    headlines = placement.headlines
+    counted: tuple[tuple[str, Callable[[ConditionSummary], int]], ...] = (
+        ("flagged as outliers (kept)", lambda s: s.flagged_outliers),
+        ("discarded, wrong memory read back", lambda s: s.discarded),
+        ("failed", lambda s: s.failed),
+        ("left out, not all threads running", lambda s: s.outside_window),
+        ("without this time", lambda s: s.untimed),
+    )
+    for what, count in counted:
+        sizes = [(s, count(s)) for s in headlines if count(s)]
+        if sizes:
+            where = ", ".join(f"{format_size(s.condition.size_bytes)} {n}" for s, n in sizes)
+            yield f"{what}: {where}"
+    for summary in headlines:
+        others = [
+            other
+            for other in placement.summaries
+            if other.condition == summary.condition and not other.is_headline
+        ]
+        for other in others:
+            yield (
+                f"measured twice at {format_size(summary.condition.size_bytes)}: attempt "
+                f"{other.attempt} P50 {with_interval(other.p50, _us)} (n {other.n}), attempt "
+                f"{summary.attempt} (shown) {with_interval(summary.p50, _us)} (n {summary.n})"
+            )
+
+
+def _print_notes(console: Console, facts: Context) -> None:
+    if facts.notes:
+        console.print()
+    for note in facts.notes:
+        console.print(Text(f"note: {note}"))
