@@ -25,8 +25,7 @@ $(VENV)/installed: pyproject.toml setup.py src/vmmprof/drivers/cuda/_cycle.pyx s
 sweep: $(VENV)/installed
 	@mkdir -p $(RESULTS)
 	@name=$(RESULTS)/sweep-$$(date +%Y%m%d-%H%M%S); \
-	$(BIN)/vmmprof sweep --sizes $(SIZES) --output $$name && \
-	$(BIN)/vmmprof report $$name --plot $$name.vmmprof --pictures-only
+	$(BIN)/vmmprof sweep --sizes $(SIZES) --output $$name --plot $$name.vmmprof/pictures
 
 lint: $(VENV)/installed
 	$(BIN)/ruff check .

@@ -9,6 +9,7 @@ import sys
 import time
 from typing import TYPE_CHECKING
 
+from vmmprof.cli import show
 from vmmprof.cli.arguments import duration_s, percentage, whole_number
 from vmmprof.drivers.select import CHOICES, PATCHES
 from vmmprof.errors import ExitCode
@@ -134,8 +135,7 @@ def add_parser(subparsers: argparse._SubParsersAction[argparse.ArgumentParser]) 
         metavar="NAME",
         help="name of the recording, a folder NAME.vmmprof (default: driver and time)",
     )
-    output.add_argument("--calls", action="store_true", help="show the P50 of every call, too")
-    output.add_argument("--json", action="store_true", help="print the result as JSON")
+    show.add_arguments(output)
     output.add_argument(
         "--quiet", action="store_true", help="print no progress and no result, only problems"
     )
@@ -155,6 +155,7 @@ def run(arguments: argparse.Namespace) -> ExitCode:
             f"MODEL: {selection.driver.name} runs instead; nothing below is measured"
         )
     request = _request(arguments, selection)
+    show.require_plot_directory(arguments, request.output)
     line = ProgressLine()
 
     def show_progress(progress: Progress) -> None:
@@ -207,8 +208,6 @@ def _request(arguments: argparse.Namespace, selection: Selection) -> Request:
 
 
 def _show_result(arguments: argparse.Namespace, result: Result) -> None:
-    from vmmprof.recording.reader import load
-
     for what, reason in result.outcome.unavailable.items():
         _say(f"not measured: {what}: {reason}")
     for condition, reason in result.outcome.failed.items():
@@ -223,16 +222,9 @@ def _show_result(arguments: argparse.Namespace, result: Result) -> None:
     if result.usable == 0:
         _say(f"nothing was measured; the attempts are in {result.path}")
         return
-    if arguments.json:
-        from vmmprof.report.json import dumps
-
-        print(dumps(load(str(result.path))))
-    elif not arguments.quiet:
-        from vmmprof.report.terminal import print_recording
-
-        print_recording(load(str(result.path)), calls=arguments.calls)
+    show.show(str(result.path), arguments, table=not arguments.quiet)
     if not arguments.json and not arguments.quiet:
-        print(f"recording: {result.path}   (draw it: vmmprof report {result.path} --plot DIR)")
+        print(f"recording: {result.path}")
 
 
 def _say(text: str) -> None:

@@ -37,16 +37,14 @@ def abilities(findings: Sequence[Finding]) -> list[Ability]:
     by_key = {finding.key: finding for finding in findings}
     result = [Ability("run on a model (sweep --driver model:b300)", Answer.YES, "")]
     for what, needs in _NEEDS.items():
+        # A question that only a CUDA device can answer is not there without one.
         found = [by_key[need] for need in needs if need in by_key]
         lacking = [f for f in found if f.answer is Answer.NO]
         lacking = lacking or [f for f in found if f.answer is Answer.UNKNOWN]
-        if len(found) < len(needs) and not lacking:
-            result.append(Ability(what, Answer.UNKNOWN, "no CUDA device answers the question"))
-        elif lacking:
+        if lacking:
             first = lacking[0]
             answer = first.answer or Answer.UNKNOWN
-            reason = f"{first.question}: {first.detail}" if first.detail else first.question
-            result.append(Ability(what, answer, reason))
+            result.append(Ability(what, answer, f"{first.question}: {answer.value}"))
         else:
             result.append(Ability(what, Answer.YES, ""))
     return result

@@ -122,6 +122,9 @@ def _others(pids: tuple[int, ...] | None) -> Finding:
 
 
 def _module() -> list[Finding]:
+    if not Path("/sys/module/nvidia").exists():
+        reason = "the NVIDIA kernel module is not loaded"
+        return [Finding("driver", "version", "kernel module", Answer.NO, reason)]
     return [
         _from_text("driver", "version", "kernel module", read_text("/sys/module/nvidia/version")),
         _from_text("driver", "flavour", "open or proprietary", environment.driver_flavour()),
@@ -133,6 +136,14 @@ def _module() -> list[Finding]:
 
 
 def _resource_manager(pci_address: str | None) -> list[Finding]:
+    if not Path("/dev/nvidiactl").exists():
+        reason = "there is no /dev/nvidiactl to ask the resource manager through"
+        return [
+            Finding("driver", "static_bar1", "static BAR1", Answer.UNKNOWN, reason),
+            Finding(
+                "driver", "rm_localization", "localized memory (RM)", Answer.UNKNOWN, reason
+            ),
+        ]
     facts = rm.gather(pci_address=pci_address)
     bar1 = facts.static_bar1.value
     if bar1 is None:
@@ -207,7 +218,7 @@ def _kernel() -> list[Finding]:
             "kernel",
             "bcc",
             "bcc for Python",
-            _yes_no(importlib.util.find_spec("bcc")),
+            _yes_no(importlib.util.find_spec("bcc") is not None),
             "" if importlib.util.find_spec("bcc") else "Debian's package python3-bpfcc",
         ),
     ]

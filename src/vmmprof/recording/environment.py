@@ -32,6 +32,8 @@ def read_text(path: str) -> str:
 
 def kernel_lockdown() -> str:
     """The lockdown mode in force: none, integrity, confidentiality, or unknown."""
+    if not Path("/sys/kernel/security/lockdown").exists():
+        return "unknown: no /sys/kernel/security/lockdown (not built in, or not mounted)"
     text = read_text("/sys/kernel/security/lockdown")
     selected = re.search(r"\[(\w+)\]", text)
     return selected[1] if selected else text

@@ -6,6 +6,7 @@ from __future__ import annotations
 from typing import Any
 
 from cuda.bindings import driver as cuda
+from cuda.pathfinder import DynamicLibNotFoundError
 
 from vmmprof.errors import NothingMeasuredError
 
@@ -57,10 +58,13 @@ def call(function: str, *arguments: Any) -> Any:
     """
     try:
         status, *results = getattr(cuda, function)(*arguments)
+    except DynamicLibNotFoundError:
+        raise NothingMeasuredError(
+            "libcuda.so.1 was not found; CUDA needs the NVIDIA driver's user-space libraries"
+        ) from None
     except RuntimeError as error:
         # The bindings raise what dlopen or a missing symbol says, over several lines.
-        reason = " ".join(str(error).split())
-        raise NothingMeasuredError(f"{function}: no CUDA driver can be used: {reason}") from None
+        raise NothingMeasuredError(f"{function}: {' '.join(str(error).split())}") from None
     if int(status) != 0:
         raise CudaError(function, int(status))
     if not results:

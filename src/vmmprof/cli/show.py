@@ -1,0 +1,61 @@
+# SPDX-License-Identifier: MIT
+"""Show a recording the way the user asked for: table, JSON, pictures. Shared by commands."""
+
+from __future__ import annotations
+
+import argparse
+from pathlib import Path
+
+from vmmprof.errors import UsageError
+
+
+def add_arguments(parser: argparse._ActionsContainer) -> None:
+    """The arguments that say how a recording is shown."""
+    parser.add_argument("--calls", action="store_true", help="show the P50 of every call, too")
+    parser.add_argument("--json", action="store_true", help="print the result as JSON")
+    parser.add_argument(
+        "--plot",
+        metavar="DIR",
+        help="draw into DIR: ratio over size, per-call breakdown, ECDF",
+    )
+
+
+def require_plot_directory(arguments: argparse.Namespace, recording: Path) -> None:
+    """UsageError when --plot names a folder that cannot be made; before anything is measured."""
+    if arguments.plot is None:
+        return
+    directory = Path(arguments.plot)
+    if recording == directory or recording in directory.parents:
+        return  # inside the recording, which is made and checked on its own
+    try:
+        directory.mkdir(parents=True, exist_ok=True)
+    except OSError as error:
+        raise UsageError(
+            f"--plot {directory} cannot be made: {error.strerror}; name another folder"
+        ) from None
+
+
+def show(name: str, arguments: argparse.Namespace, *, table: bool = True) -> None:
+    """Print the recording called ``name`` and draw it where that is asked for.
+
+    ``table=False`` leaves out what is printed for people; JSON stays.
+    """
+    from vmmprof.recording.reader import load
+
+    recording = load(name)
+    pictures: list[Path] = []
+    if arguments.plot is not None:
+        from vmmprof.report.figures import draw_all
+
+        pictures = draw_all(recording, arguments.plot)
+    if arguments.json:
+        from vmmprof.report.json import dumps
+
+        print(dumps(recording))
+    if arguments.json or not table:
+        return
+    from vmmprof.report.terminal import print_recording
+
+    print_recording(recording, calls=arguments.calls)
+    for picture in pictures:
+        print(f"picture: {picture}")
