@@ -96,7 +96,7 @@ class FakeDriver:
             if code:
                 calls[i, CREATE:] = -1
                 failed[i] = CREATE
-                flags[i] |= Flag.FAILED
+                flags[i] |= np.uint16(Flag.FAILED)
         total = np.where(status == 0, calls.sum(axis=1), -1)
         position = np.arange(n, dtype=np.int32)
         return Batch(position, position.astype(np.int64), calls, total, status, failed, flags)

@@ -140,10 +140,10 @@ class CudaDriver:
         ran = visits[: len(status)]
         ok = status == 0
         flags = np.zeros(len(status), np.uint16)
-        flags[~ok] |= Flag.FAILED
+        flags[~ok] |= np.uint16(Flag.FAILED)
         if self.domain_count is not None:
-            flags[ok & (ordinal != self._wanted_ordinal[ran])] |= Flag.WRONG_ORDINAL
-        flags[ok & (compression != self._wanted_compression[ran])] |= Flag.WRONG_COMPRESSION
+            flags[ok & (ordinal != self._wanted_ordinal[ran])] |= np.uint16(Flag.WRONG_ORDINAL)
+        flags[ok & (compression != self._wanted_compression[ran])] |= np.uint16(Flag.WRONG_COMPRESSION)
         batch = Batch(
             visit=np.arange(len(status), dtype=np.int32),
             start_ns=start_ns,

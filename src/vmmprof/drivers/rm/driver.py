@@ -181,9 +181,9 @@ class RmDriver:
         failed_call = np.array([row.failed_call for row in rows], np.int8)
         ok = failed_call == NO_FAILED_CALL
         flags = np.zeros(len(rows), np.uint16)
-        flags[~ok] |= Flag.FAILED
+        flags[~ok] |= np.uint16(Flag.FAILED)
         granted = np.array([row.compressible for row in rows], bool)
-        flags[ok & (granted != self._wanted_compression[visits])] |= Flag.WRONG_COMPRESSION
+        flags[ok & (granted != self._wanted_compression[visits])] |= np.uint16(Flag.WRONG_COMPRESSION)
         return Batch(
             visit=np.arange(len(rows), dtype=np.int32),
             start_ns=np.array([row.start_ns for row in rows], np.int64),
