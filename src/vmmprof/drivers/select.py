@@ -4,9 +4,12 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
+from typing import TYPE_CHECKING
 
-from vmmprof.drivers.protocol import Driver
 from vmmprof.errors import UsageError, VmmprofError
+
+if TYPE_CHECKING:
+    from vmmprof.drivers.protocol import Driver
 
 MODELS = ("model:b300", "model:b200", "model:h200")
 CHOICES = ("auto", "cuda", "rm", *MODELS)
