@@ -53,13 +53,17 @@ def _line_at(x: float, x0: float, y0: float, x1: float, y1: float) -> float:
 
 
 def _neighbour_lines(i: int, sizes: FloatArray, medians: FloatArray) -> list[float]:
-    """What lines through two sizes each say at size i: around it, before it, after it."""
-    pairs = ((i - 1, i + 1), (i - 2, i - 1), (i + 1, i + 2))
-    return [
-        _line_at(sizes[i], sizes[a], medians[a], sizes[b], medians[b])
-        for a, b in pairs
-        if a >= 0 and b < len(sizes)
-    ]
+    """What the line around size i (not the first or last) and those beside it say at size i.
+
+    A side with one size only has the level of that size for a line.
+    """
+    lines = [_line_at(sizes[i], sizes[i - 1], medians[i - 1], sizes[i + 1], medians[i + 1])]
+    for near, far in ((i - 1, i - 2), (i + 1, i + 2)):
+        if 0 <= far < len(sizes):
+            lines.append(_line_at(sizes[i], sizes[near], medians[near], sizes[far], medians[far]))
+        else:
+            lines.append(float(medians[near]))
+    return lines
 
 
 def leaves_neighbours(
@@ -69,22 +73,19 @@ def leaves_neighbours(
 
     All shape (sizes,), ascending in size. At a step or a bend the lines from
     either side span the truth, so neither is taken for a bad measurement. The
-    two outermost sizes have one line only, which cannot tell a bend from a bad
-    measurement: they never trigger.
+    first and last size have neighbours on one side only, which cannot tell a
+    bend from a bad measurement: they never trigger.
     """
-    leaves = []
-    for i in range(len(sizes_mib)):
+    leaves = [False] * len(sizes_mib)
+    for i in range(1, len(sizes_mib) - 1):
         lines = _neighbour_lines(i, sizes_mib, medians)
-        if len(lines) < 2:
-            leaves.append(False)
-            continue
         around = [j for j in (i - 2, i - 1, i + 1, i + 2) if 0 <= j < len(sizes_mib)]
         spread = max(
             float(np.median(spreads[around])),
             _LEAST_SPREAD_OF_MEDIAN * float(np.median(np.abs(medians[around]))),
         )
         below, above = min(lines) - medians[i], medians[i] - max(lines)
-        leaves.append(bool(max(below, above) > SPREADS * spread))
+        leaves[i] = bool(max(below, above) > SPREADS * spread)
     return leaves
 
 

@@ -24,7 +24,7 @@ from matplotlib.ticker import (
 )
 
 from vmmprof.analysis.groups import group_samples, headline_attempts, times_ns
-from vmmprof.analysis.intervals import Estimate
+from vmmprof.analysis.intervals import Estimate, FloatArray
 from vmmprof.analysis.overview import PlacementOverview, overview
 from vmmprof.errors import UsageError
 from vmmprof.operations import Operation
@@ -188,8 +188,9 @@ def breakdown_figure(
     grid = figure.subplots(rows, columns, squeeze=False, sharey=False)
     for axes in grid.flat[len(panels) :]:
         axes.remove()
+    as_shares = any(_far_apart(_call_medians_us(p, operation).sum(axis=0)) for p in panels)
     for axes, placement in zip(grid.flat, panels, strict=False):
-        _stack(axes, placement, operation)
+        _stack(axes, placement, operation, as_shares)
         _title(axes, placement.name, facts)
     handles, labels = grid[0, 0].get_legend_handles_labels()
     figure.legend(handles, labels, loc="outside upper center", ncols=4, fontsize="x-small")
@@ -202,7 +203,7 @@ def breakdown_figure(
     return figure
 
 
-def _call_medians_us(placement: PlacementOverview, operation: Operation) -> np.ndarray:
+def _call_medians_us(placement: PlacementOverview, operation: Operation) -> FloatArray:
     """(calls, sizes) in us, 0 for what has no time."""
     medians = [
         [
@@ -214,11 +215,14 @@ def _call_medians_us(placement: PlacementOverview, operation: Operation) -> np.n
     return np.array(medians)
 
 
-def _stack(axes: Axes, placement: PlacementOverview, operation: Operation) -> None:
-    """Absolute times, or shares under the written total where totals are far apart."""
+def _far_apart(values: FloatArray) -> bool:
+    return bool(values.max() > _LOG_FROM_FACTOR * values.min())
+
+
+def _stack(axes: Axes, placement: PlacementOverview, operation: Operation, as_shares: bool) -> None:
+    """Absolute times, or shares under the written total (where totals are far apart)."""
     medians = _call_medians_us(placement, operation)
     totals = medians.sum(axis=0)
-    as_shares = bool(totals.max() > _LOG_FROM_FACTOR * totals.min())
     heights = 100 * medians / np.where(totals > 0, totals, 1) if as_shares else medians
     positions = np.arange(medians.shape[1])
     bottom = np.zeros(medians.shape[1])
@@ -236,7 +240,7 @@ def _stack(axes: Axes, placement: PlacementOverview, operation: Operation) -> No
         )
         bottom += heights[index]
     if as_shares:
-        for position, total in zip(positions, totals, strict=True):
+        for position, total in enumerate(totals.tolist()):
             axes.text(position, 101, plain(total), fontsize="xx-small", ha="left", rotation=45)
         axes.set_ylim(0, 118)
         axes.set_yticks(range(0, 101, 25))

@@ -39,9 +39,12 @@ def print_recording(
     _print_heading(console, facts)
     for placement in placements:
         console.print()
-        console.print(_size_table(placement, facts, console.width >= _WIDE_COLUMNS))
+        name = f"{placement.name}{' (MODEL)' if facts.is_model else ''}"
+        console.print(Text(name, style="bold"))
+        console.print(_size_table(placement, console.width >= _WIDE_COLUMNS))
         if calls:
-            console.print(_calls_table(placement, facts, recording.operation))
+            console.print(Text(f"P50 of each call, us: {name}", style="bold"))
+            console.print(_calls_table(placement, recording.operation))
         for line in _remarks(placement):
             console.print(Text(line))
         console.print(Text(threshold_line(placement.threshold)))
@@ -82,10 +85,8 @@ def _print_heading(console: Console, facts: Context) -> None:
     )
 
 
-def _new_table(title: str) -> Table:
+def _new_table() -> Table:
     return Table(
-        title=Text(title, style="bold"),
-        title_justify="left",
         box=_RULED,
         show_edge=False,
         pad_edge=False,
@@ -93,13 +94,9 @@ def _new_table(title: str) -> Table:
     )
 
 
-def _table_title(placement: PlacementOverview, facts: Context) -> str:
-    return f"{placement.name}{' (MODEL)' if facts.is_model else ''}"
-
-
-def _size_table(placement: PlacementOverview, facts: Context, wide: bool) -> Table:
+def _size_table(placement: PlacementOverview, wide: bool) -> Table:
     is_plain = placement.placement.is_plain
-    table = _new_table(_table_title(placement, facts))
+    table = _new_table()
     table.add_column("size", justify="right", no_wrap=True)
     for name in ("n", "P50", "P90", *(["P99"] if wide else []), "max"):
         table.add_column(name, justify="right", no_wrap=True)
@@ -138,8 +135,8 @@ def _value_us(summary: ConditionSummary) -> str:
     return MISSING if summary.p50 is None else us(summary.p50.value)
 
 
-def _calls_table(placement: PlacementOverview, facts: Context, operation: Operation) -> Table:
-    table = _new_table(f"P50 of each call, us: {_table_title(placement, facts)}")
+def _calls_table(placement: PlacementOverview, operation: Operation) -> Table:
+    table = _new_table()
     table.add_column("size", justify="right", no_wrap=True)
     for call in operation.calls:
         table.add_column(call, justify="right", no_wrap=True)

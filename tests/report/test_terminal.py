@@ -1,0 +1,78 @@
+# SPDX-License-Identifier: MIT
+"""The terminal report, by snapshot at 80 and 140 columns.
+
+After a wanted change: VMMPROF_UPDATE_SNAPSHOTS=1 pytest tests/report, then
+read the difference.
+"""
+
+from __future__ import annotations
+
+import io
+import os
+from pathlib import Path
+
+import pytest
+from rich.console import Console
+
+from vmmprof.recording.reader import Recording
+from vmmprof.report.terminal import print_recording
+
+from .recordings import RECORDINGS, measured, modelled, plain_only
+
+SNAPSHOTS = Path(__file__).parent / "snapshots"
+
+
+def printed(recording: Recording, width: int, *, calls: bool = True, colour: bool = False) -> str:
+    out = io.StringIO()
+    console = Console(file=out, width=width, highlight=False, force_terminal=colour)
+    print_recording(recording, calls=calls, console=console)
+    return "".join(f"{line.rstrip()}\n" for line in out.getvalue().splitlines())
+
+
+@pytest.mark.parametrize("width", [80, 140])
+@pytest.mark.parametrize("name", RECORDINGS)
+def test_snapshot(name: str, width: int) -> None:
+    text = printed(RECORDINGS[name](), width)
+    path = SNAPSHOTS / f"{name}-{width}.txt"
+    if os.environ.get("VMMPROF_UPDATE_SNAPSHOTS"):
+        path.write_text(text, encoding="utf-8")
+    assert text == path.read_text(encoding="utf-8")
+
+
+@pytest.mark.parametrize("width", [80, 140])
+@pytest.mark.parametrize("name", RECORDINGS)
+def test_fits_the_width_in_plain_ascii(name: str, width: int) -> None:
+    text = printed(RECORDINGS[name](), width)
+    assert text.isascii()
+    assert max(len(line) for line in text.splitlines()) <= width
+    assert "..." not in text, "a cut cell hides a number"
+
+
+def test_model_stands_in_every_title() -> None:
+    text = printed(modelled(), 80, calls=False)
+    assert text.startswith("MODEL model:b300")
+    assert text.count("(MODEL)") == 2
+    assert "MODEL" not in printed(measured(), 80)
+
+
+def test_threshold_line() -> None:
+    text = " ".join(printed(measured(), 80).split())
+    assert "threshold: between 32 and 34 MiB (step " in text
+    assert "] us/MiB of extra cost)" in text
+    assert "threshold: none found (plain is the control)" in printed(plain_only(), 80)
+
+
+def test_what_was_left_out_and_measured_twice_is_said() -> None:
+    text = printed(measured(), 140)
+    assert "discarded, wrong memory read back: 64 MiB 1" in text
+    assert "flagged as outliers (kept): " in text
+    assert "measured twice at 34 MiB: attempt 1 P50 " in text
+    assert "note: measured twice: domain:0 34 MiB: first and second half differ" in text
+
+
+def test_colour_changes_no_word() -> None:
+    coloured = printed(measured(), 80, colour=True)
+    assert "\x1b[" in coloured
+    import re
+
+    assert re.sub(r"\x1b\[[0-9;]*m", "", coloured).split() == printed(measured(), 80).split()
