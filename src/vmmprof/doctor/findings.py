@@ -140,9 +140,7 @@ def _resource_manager(pci_address: str | None) -> list[Finding]:
         reason = "there is no /dev/nvidiactl to ask the resource manager through"
         return [
             Finding("driver", "static_bar1", "static BAR1", Answer.UNKNOWN, reason),
-            Finding(
-                "driver", "rm_localization", "localized memory (RM)", Answer.UNKNOWN, reason
-            ),
+            Finding("driver", "rm_localization", "localized memory (RM)", Answer.UNKNOWN, reason),
         ]
     facts = rm.gather(pci_address=pci_address)
     bar1 = facts.static_bar1.value

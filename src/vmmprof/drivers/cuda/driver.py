@@ -143,7 +143,9 @@ class CudaDriver:
         flags[~ok] |= np.uint16(Flag.FAILED)
         if self.domain_count is not None:
             flags[ok & (ordinal != self._wanted_ordinal[ran])] |= np.uint16(Flag.WRONG_ORDINAL)
-        flags[ok & (compression != self._wanted_compression[ran])] |= np.uint16(Flag.WRONG_COMPRESSION)
+        flags[ok & (compression != self._wanted_compression[ran])] |= np.uint16(
+            Flag.WRONG_COMPRESSION
+        )
         batch = Batch(
             visit=np.arange(len(status), dtype=np.int32),
             start_ns=start_ns,

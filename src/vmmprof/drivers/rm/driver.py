@@ -183,7 +183,9 @@ class RmDriver:
         flags = np.zeros(len(rows), np.uint16)
         flags[~ok] |= np.uint16(Flag.FAILED)
         granted = np.array([row.compressible for row in rows], bool)
-        flags[ok & (granted != self._wanted_compression[visits])] |= np.uint16(Flag.WRONG_COMPRESSION)
+        flags[ok & (granted != self._wanted_compression[visits])] |= np.uint16(
+            Flag.WRONG_COMPRESSION
+        )
         return Batch(
             visit=np.arange(len(rows), dtype=np.int32),
             start_ns=np.array([row.start_ns for row in rows], np.int64),
