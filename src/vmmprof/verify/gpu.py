@@ -80,27 +80,6 @@ class Gpu(Protocol):
 
 
 @contextmanager
-def mapped(gpu: Gpu, placement: Placement, size_bytes: int) -> Iterator[Allocation]:
-    """An allocation that is mapped; unmapped and released on leaving."""
-    with created(gpu, placement, size_bytes) as allocation:
-        allocation.map()
-        try:
-            yield allocation
-        finally:
-            allocation.unmap()
-
-
-@contextmanager
-def created(gpu: Gpu, placement: Placement, size_bytes: int) -> Iterator[Allocation]:
-    """An allocation, released on leaving."""
-    allocation = gpu.create(placement, size_bytes)
-    try:
-        yield allocation
-    finally:
-        allocation.release()
-
-
-@contextmanager
 def exported(gpu: Gpu, allocation: Allocation) -> Iterator[int]:
     """A file holding the allocation, closed on leaving."""
     fd = allocation.export()

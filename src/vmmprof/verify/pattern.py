@@ -223,9 +223,7 @@ class Expectation:
             index = dense_index(value, self.seed)
             if index < self.size_bytes // WORD_BYTES:
                 return f"a word of page {index // PAGE_WORDS}: wrong translation"
-        return (
-            f"0x{value:016X}: other memory, or compressed data read with a wrong kind"
-        )
+        return f"0x{value:016X}: other memory, or compressed data read with a wrong kind"
 
 
 def _spread(
