@@ -9,6 +9,7 @@ mapping, facts (for `doctor`).
 from vmmprof.kernel.rm.client import RmClient, find_gpu
 from vmmprof.kernel.rm.errors import RmError, Step
 from vmmprof.kernel.rm.facts import Answer, RmFacts, gather
+from vmmprof.kernel.rm.holding import held
 from vmmprof.kernel.rm.mapping import (
     Bar1Mapping,
     framebuffer_address,
@@ -65,6 +66,7 @@ __all__ = [
     "framebuffer_address",
     "gather",
     "granted_compression",
+    "held",
     "import_memory",
     "layout_from_bus_addresses",
     "lies_in_static_bar1",
