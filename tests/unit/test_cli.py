@@ -26,7 +26,7 @@ def vmmprof(*arguments: str, cwd: Path | None = None) -> subprocess.CompletedPro
     )
 
 
-COMMANDS = ("sweep", "report", "doctor")
+COMMANDS = ("sweep", "report", "doctor", "verify")
 
 
 @pytest.mark.parametrize("arguments", [["--help"], *([command, "--help"] for command in COMMANDS)])
