@@ -122,8 +122,8 @@ def _initrd(machine: Machine, command: Sequence[str], environment: Mapping[str, 
         "KERNEL_LAB_SHARE": str(machine.share or ""),
     }
     exports = "".join(f"export {name}={shlex.quote(value)}\n" for name, value in settings.items())
-    script = f"cd {shlex.quote(os.getcwd())} && exec {shlex.join(command)}\n"
-    folders = "bin boot-modules dev proc sys lower layer root lab".split()
+    script = f"cd {shlex.quote(str(Path.cwd()))} && exec {shlex.join(command)}\n"
+    folders = ["bin", "boot-modules", "dev", "proc", "sys", "lower", "layer", "root", "lab"]
     entries = [(name, folder_mode, b"") for name in folders]
     entries.append(("bin/busybox", program_mode, Path(busybox).read_bytes()))
     for module in sorted((machine.kernel.folder / "boot-modules").iterdir()):
