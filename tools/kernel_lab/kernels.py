@@ -201,8 +201,8 @@ def _unpack(suite: Suite, work: Path) -> str:
 
 def _extract(package: Path, root: Path, parts: list[str]) -> None:
     """Unpack those of the parts that the package has (fs/fscache is gone in newer kernels)."""
-    archive = subprocess.Popen(["dpkg-deb", "--fsys-tarfile", package], stdout=subprocess.PIPE)
-    tar = ["tar", "-x", "-C", root, "--no-same-owner", *parts]
+    archive = subprocess.Popen(["dpkg-deb", "--fsys-tarfile", str(package)], stdout=subprocess.PIPE)
+    tar = ["tar", "-x", "-C", str(root), "--no-same-owner", *parts]
     subprocess.run(tar, stdin=archive.stdout, stderr=subprocess.DEVNULL, check=False)
     if archive.stdout is not None:
         archive.stdout.close()
@@ -227,11 +227,11 @@ def _write_boot_modules(root: Path, release: str, target: Path) -> None:
     """The boot's modules in loading order as NN-name.ko, not compressed."""
     target.mkdir()
     # depmod complains about the modules left in the package; what it writes is right all the same.
-    subprocess.run(["depmod", "-b", root, release], stderr=subprocess.DEVNULL, check=True)
+    subprocess.run(["depmod", "-b", str(root), release], stderr=subprocess.DEVNULL, check=True)
     order: list[Path] = []
     for name in BOOT_MODULES:
         shown = subprocess.run(
-            ["modprobe", "-d", root, "-S", release, "--show-depends", name],
+            ["modprobe", "-d", str(root), "-S", release, "--show-depends", name],
             capture_output=True,
             text=True,
             check=False,
