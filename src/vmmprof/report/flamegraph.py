@@ -75,7 +75,7 @@ class _Painter:
         self._colours = colours
 
     def draw(self, name: str, frame: _Frame, corner_px: tuple[float, float], above: str) -> None:
-        """A frame and what it calls; the corner is the lower left, ``above`` the caller's colour."""
+        """A frame and its callees; the corner is the lower left, ``above`` the caller's colour."""
         left_px, bottom_px = corner_px
         width_px = frame.samples * self._scale
         if width_px < MIN_WIDTH_PX:
