@@ -1,0 +1,75 @@
+# SPDX-License-Identifier: MIT
+"""Shares of sampled time, by call, with intervals. Pure functions."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from dataclasses import dataclass
+
+import numpy as np
+import numpy.typing as npt
+
+from vmmprof.kernel.attribution import SYNC_PHASES, UPDATE_PHASES, Phase
+
+Counts = npt.NDArray[np.int64]
+PHASES = tuple(Phase)
+RESAMPLES = 2000
+CONFIDENCE = 0.95
+
+
+@dataclass(frozen=True)
+class Share:
+    """A share of 0 .. 1 with its 95 % interval; all NaN when there was nothing to share."""
+
+    value: float
+    low: float
+    high: float
+
+
+def count_phases(
+    start_ns: npt.NDArray[np.int64],
+    end_ns: npt.NDArray[np.int64],
+    time_ns: npt.NDArray[np.int64],
+    phase: npt.NDArray[np.int64],
+) -> Counts:
+    """Samples of each phase in each window: (windows, len(PHASES)).
+
+    Windows are ascending and do not overlap; ``phase`` indexes PHASES. Samples
+    outside all windows are left out.
+    """
+    counts = np.zeros((len(start_ns), len(PHASES)), np.int64)
+    window = np.searchsorted(start_ns, time_ns, side="right") - 1
+    inside = (window >= 0) & (time_ns < end_ns[np.maximum(window, 0)])
+    np.add.at(counts, (window[inside], phase[inside]), 1)
+    return counts
+
+
+def share(counts: Counts, part: Iterable[Phase], whole: Iterable[Phase]) -> Share:
+    """The part's share of the whole over all windows.
+
+    The interval is a bootstrap over windows: samples of one call hang together,
+    calls do not.
+    """
+    parts = counts[:, [PHASES.index(phase) for phase in part]].sum(axis=1)
+    wholes = counts[:, [PHASES.index(phase) for phase in whole]].sum(axis=1)
+    if wholes.sum() == 0:
+        return Share(np.nan, np.nan, np.nan)
+    random = np.random.default_rng(0)
+    picks = random.integers(0, len(counts), (RESAMPLES, len(counts)))
+    resampled_wholes = wholes[picks].sum(axis=1)
+    resampled_parts = parts[picks].sum(axis=1)
+    usable = resampled_wholes > 0
+    ratios = resampled_parts[usable] / resampled_wholes[usable]
+    tail = (1 - CONFIDENCE) / 2
+    low, high = np.quantile(ratios, [tail, 1 - tail])
+    return Share(float(parts.sum() / wholes.sum()), float(low), float(high))
+
+
+def path_share(counts: Counts) -> Share:
+    """The update path's share of all that was sampled in the windows, user space included."""
+    return share(counts, UPDATE_PHASES, PHASES)
+
+
+def sync_share(counts: Counts) -> Share:
+    """Barrier and TLB invalidate of the loop as a share of the update path."""
+    return share(counts, SYNC_PHASES, UPDATE_PHASES)
