@@ -63,11 +63,19 @@ def test_the_measured_arms_alone_are_within_10_percent_too() -> None:
         assert mean_absolute_error_pct(arms) <= 10
 
 
-def test_rows_of_the_h200_are_a_test_where_nothing_was_fitted() -> None:
-    rows, _ = read_rows(stored_text())
+def test_rows_of_the_h200_are_a_test_where_nothing_was_fitted(
+    monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    text = stored_text() + "512,yes,no,2000,4000,9\n"
+    monkeypatch.setattr(check_module, "stored_text", lambda: text)
     cells = cells_of(RM_ROWS)
-    assert len(cells) == 2 * len(rows)
+    assert len(cells) == 2 * len(read_rows(text)[0])
     assert all(cell.fitted == (cell.row in {"2", "64", "1024"}) for cell in cells)
+    tested = {cell.column: cell for cell in cells if cell.row == "512" and cell.reference > 1999}
+    assert set(tested) == {f"compressible noncontiguous {call}_us" for call in ("alloc", "free")}
+    assert main(["model", "check"]) == ExitCode.OK
+    test_lines = capsys.readouterr().out.partition("the test of the model")[2].splitlines()
+    assert any(line.split()[:3] == ["512", "compressible", "noncontiguous"] for line in test_lines)
 
 
 def test_errors_are_relative_to_the_reference() -> None:

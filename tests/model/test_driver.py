@@ -115,6 +115,35 @@ def test_h200_has_no_threshold_unless_its_card_is_scattered() -> None:
         assert slope_us(32, 64) > 2
 
 
+def test_ordinary_memory_takes_its_base_and_nothing_else() -> None:
+    assert total_us(make("model:b300"), PLAIN, 2) == 123.1
+    assert create_us(make("model:b200"), PLAIN, 1024) == 145.6
+    h200 = make("model:h200")
+    batch = run(h200, Condition(PLAIN, GIB))
+    for call, name in (("create", "alloc_base_us"), ("release", "free_base_us")):
+        base_us = h200.gpu.parameters.curve(name).at(1024)
+        assert call_ns(batch, call)[0] / 1000 == pytest.approx(base_us)
+
+
+@pytest.mark.parametrize(("patch", "share"), [("b", "sync"), ("a", "all"), ("ab", "all")])
+def test_an_iteration_on_the_h200_is_a_call_and_its_synchronisation(patch: str, share: str) -> None:
+    # 512 adjacent pages of a non-contiguous descriptor: 512 calls in stock, one when coalesced.
+    placement = Placement(compressible=True, noncontiguous=True)
+    stock = make("model:h200")
+    saved_us = create_us(stock, placement, 1024) - create_us(
+        make("model:h200", patch), placement, 1024
+    )
+    iteration_us = stock.gpu.parameters.value("alloc_iteration_us")
+    part = stock.gpu.parameters.value("sync_share") if share == "sync" else 1
+    assert saved_us == pytest.approx(511 * iteration_us * part, abs=0.01)
+
+
+def test_a_cycle_gives_its_memory_back() -> None:
+    driver = make("model:h200")
+    sizes = [80 * GIB, 90 * GIB, 100 * GIB]
+    assert list(run(driver, *(Condition(PLAIN, size) for size in sizes)).status) == [0, 0, 0]
+
+
 @pytest.mark.parametrize("name", NAMES)
 def test_ordinary_memory_is_the_same_under_every_patch(name: str) -> None:
     batches = [run(make(name, patch), Condition(PLAIN, GIB)) for patch in ("none", "a", "b", "ab")]

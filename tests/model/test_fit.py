@@ -69,7 +69,7 @@ def test_the_fit_finds_the_costs_that_made_the_rows() -> None:
             assert us is not None
             rows.append(RmRow(size_mib, placement.compressible, contiguous, us, 2 * us, 9))
     # A size that the fit must not look at.
-    rows.append(RmRow(128, False, True, 1e6, 1e6, 9))
+    rows.append(RmRow(128, True, False, 1.0, 1.0, 9))
     parameters = fit_h200(rows, "made up")
     assert parameters.value("alloc_iteration_us") == pytest.approx(5, abs=0.01)
     assert parameters.value("alloc_page_array_us") == pytest.approx(0.5, abs=0.01)
