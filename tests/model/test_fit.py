@@ -80,10 +80,11 @@ def test_the_fit_finds_the_costs_that_made_the_rows() -> None:
     assert [base.at(mib) for mib in (2, 64, 1024)] == pytest.approx([10, 20, 90], abs=0.01)
 
 
-def test_a_fit_without_one_of_its_sizes_is_refused() -> None:
+def test_a_fit_without_one_of_its_rows_is_refused() -> None:
     rows, _ = read_rows(stored_text())
-    with pytest.raises(UsageError, match="no rows of 64 MiB"):
-        fit_h200([row for row in rows if row.size_mib != 64], "mine")
+    for lacking in [(64, "plain contiguous"), (2, "compressible noncontiguous")]:
+        with pytest.raises(UsageError, match=r"no row of {} MiB, {}".format(*lacking)):
+            fit_h200([row for row in rows if (row.size_mib, row.kind) != lacking], "mine")
 
 
 def test_no_unknown_comes_out_negative() -> None:
@@ -181,7 +182,7 @@ def test_the_command_fits_a_recording_and_stores_rows_and_parameters(tmp_path: P
     }
     for parameter in load("h200").parameters:
         factor = 2 if parameter.name.startswith("alloc_") else 1
-        expected = pytest.approx(factor * parameter.value, rel=0.01)
+        expected = pytest.approx(factor * parameter.value, rel=0.01, abs=0.002)
         assert fitted[parameter.name, parameter.size_mib] == expected
 
 

@@ -27,7 +27,7 @@ import numpy.typing as npt
 from vmmprof.drivers.model.costs import Work
 from vmmprof.drivers.model.parameters import Curve, Parameter, ParameterSet
 from vmmprof.drivers.model.pma import PAGE_BYTES, PhysicalMemory
-from vmmprof.drivers.model.rm_rows import ROWS, RmRow, read_rows, rows_text, stored_text
+from vmmprof.drivers.model.rm_rows import KINDS, ROWS, RmRow, read_rows, rows_text, stored_text
 from vmmprof.drivers.model.update_loop import NO_UPDATE, count_update, parse_patch
 from vmmprof.errors import UsageError, VmmprofError
 from vmmprof.placement import Placement
@@ -105,7 +105,7 @@ def fit_update_loop(create: Table) -> list[Parameter]:
             scale_us.append(us)
     values = solve(equations, scale_us)
     names = ("update_us", "call_us", "sync_us", "page_array_us")
-    source = f"{create.source}: all sizes, LD-on, A, B and A+B"
+    source = f"{create.source} ({create.platform}): all sizes, LD-on, A, B and A+B"
     return [
         Parameter(name, round(float(value), 3), unit, source)
         for name, value, unit in zip(
@@ -142,11 +142,13 @@ def fit_b300(cycle: Table, calls: Table, create: Table) -> ParameterSet:
 def fit_h200(rows: Sequence[RmRow], source: str) -> ParameterSet:
     """Allocation and free, each with its own parameters, from the rows at three sizes."""
     fitted = [row for row in rows if row.size_mib in H200_FITTED_MIB]
-    missing = [mib for mib in H200_FITTED_MIB if mib not in {row.size_mib for row in fitted}]
+    has = {(row.size_mib, row.kind) for row in fitted}
+    missing = [(mib, kind) for mib in H200_FITTED_MIB for kind in KINDS if (mib, kind) not in has]
     if missing:
+        mib, kind = missing[0]
         raise UsageError(
-            f"{source} has no rows of {missing[0]} MiB; "
-            f"the fit needs {', '.join(map(str, H200_FITTED_MIB))} MiB"
+            f"{source} has no row of {mib} MiB, {kind}; the fit needs all of {', '.join(KINDS)} "
+            f"at {', '.join(map(str, H200_FITTED_MIB))} MiB"
         )
     share = Parameter(
         "sync_share",

@@ -19,6 +19,12 @@ from vmmprof.sizes import MIB
 
 ROWS = "h200_rm_rows.csv"
 
+KINDS = tuple(
+    f"{compression} {layout}"
+    for compression in ("plain", "compressible")
+    for layout in ("contiguous", "noncontiguous")
+)
+
 _COLUMNS = ("size_mib", "compressible", "contiguous", "alloc_us", "free_us", "samples")
 _WORDS = frozenset({"device", "compressible", "noncontiguous"})
 
