@@ -130,6 +130,24 @@ def _unmap_twice() -> Any:
     return answer
 
 
+def _release_twice_mapped() -> Any:
+    memory = Memory()
+    must(cuda.cuMemRelease(memory.handle))
+    answer = cuda.cuMemRelease(memory.handle)
+    must(cuda.cuMemUnmap(memory.address, SIZE))
+    must(cuda.cuMemAddressFree(memory.address, SIZE))
+    return answer
+
+
+def _map_more_than_allocated() -> Any:
+    address = must(cuda.cuMemAddressReserve(2 * SIZE, 0, 0, 0))
+    handle = must(cuda.cuMemCreate(SIZE, prop(), 0))
+    answer = cuda.cuMemMap(address, 2 * SIZE, 0, handle, 0)
+    must(cuda.cuMemRelease(handle))
+    must(cuda.cuMemAddressFree(address, 2 * SIZE))
+    return answer
+
+
 def _with_memory(mistake: Callable[[Memory], Any], size: int = SIZE) -> Callable[[], Any]:
     def run() -> Any:
         memory = Memory(size=size)
@@ -250,10 +268,7 @@ MISUSES: dict[str, tuple[Callable[[], Any], str]] = {
         _with_unmapped(lambda m: cuda.cuMemMap(m.at(SIZE), 2 * SIZE, 0, m.handle, 0)),
         "ERROR_INVALID_VALUE",
     ),
-    "map_more_than_allocated": (
-        _with_unmapped(lambda m: cuda.cuMemMap(m.address, 3 * SIZE, 0, m.handle, 0)),
-        "ERROR_INVALID_VALUE",
-    ),
+    "map_more_than_allocated": (_map_more_than_allocated, "ERROR_INVALID_VALUE"),
     "map_odd_size": (
         _with_unmapped(lambda m: cuda.cuMemMap(m.address, MIB, 0, m.handle, 0)),
         "ERROR_INVALID_VALUE",
@@ -308,6 +323,7 @@ MISUSES: dict[str, tuple[Callable[[], Any], str]] = {
         "ERROR_INVALID_VALUE",
     ),
     "release_twice": (_stale_handle, "ERROR_INVALID_VALUE"),
+    "release_twice_mapped": (_release_twice_mapped, "ERROR_INVALID_VALUE"),
     "free_mapped": (
         _with_memory(lambda m: cuda.cuMemAddressFree(m.address, SIZE)),
         "ERROR_INVALID_VALUE",
@@ -317,7 +333,7 @@ MISUSES: dict[str, tuple[Callable[[], Any], str]] = {
         "ERROR_INVALID_VALUE",
     ),
     "free_inside": (
-        _with_unmapped(lambda m: cuda.cuMemAddressFree(m.at(SIZE), SIZE)),
+        _with_unmapped(lambda m: cuda.cuMemAddressFree(m.at(SIZE), 2 * SIZE)),
         "ERROR_INVALID_VALUE",
     ),
     "free_twice": (_stale_address, "ERROR_INVALID_VALUE"),
@@ -500,6 +516,26 @@ def threads() -> dict[str, object]:
         worker.join()
     must(cuda.cuDevicePrimaryCtxRelease(0))
     return {}
+
+
+def contexts_by_thread() -> list[int]:
+    """The device that each of two threads finds current after both have set theirs."""
+    must(cuda.cuInit(0))
+    both_set = threading.Barrier(2)
+    found = [-1, -1]
+
+    def work(device: int) -> None:
+        must(cuda.cuCtxSetCurrent(must(cuda.cuDevicePrimaryCtxRetain(device))))
+        both_set.wait()
+        found[device] = int(must(cuda.cuCtxGetDevice()))
+        must(cuda.cuDevicePrimaryCtxRelease(device))
+
+    workers = [threading.Thread(target=work, args=(device,)) for device in (0, 1)]
+    for worker in workers:
+        worker.start()
+    for worker in workers:
+        worker.join()
+    return found
 
 
 def time_create(size_mib: str) -> int:
