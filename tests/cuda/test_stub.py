@@ -249,6 +249,7 @@ def test_every_result_has_its_name(drive: Run) -> None:
     [
         {"fail": "cuMemMap:0:CUDA_ERROR_UNKNOWN"},
         {"fail": "cuMemMap:1:CUDA_ERROR_NONSENSE"},
+        {"fail": "cuMemMap:1:CUDA_SUCCESS"},
         {"fail": "cuMemMop:1:CUDA_ERROR_UNKNOWN"},
         {"signal": "cuMemMap:1:SIGNONSENSE"},
         {"latency": "cuMemMap:1:1:everywhere"},
