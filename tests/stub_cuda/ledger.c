@@ -113,13 +113,12 @@ void ledger_open(void)
     lay_out();
 }
 
-/* In a forked child: the mapping is shared, and what is alive is its parent's. */
+/* In a forked child: the mapping is shared with its parent, whose ledger this is. */
 void ledger_forget(void)
 {
     file = NULL;
     length = 0;
-    memset(tallies, 0, sizeof tallies);
-    peak_allocated_bytes = fault_count = violation_count = 0;
+    fault_count = violation_count = 0;
 }
 
 void ledger_exited(void)

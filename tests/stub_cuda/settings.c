@@ -170,7 +170,7 @@ static bool parse_latency(char *text, struct latency *rule)
             abort();                                                             \
         (count) = split(copy_, ',', parts_, MAX_RULES);                          \
         if ((count) > MAX_RULES)                                                 \
-            reject(variable, value_, "at most 64 rules");                        \
+            reject(variable, value_, "at most 256 rules");                        \
         for (int i_ = 0; i_ < (count); i_++)                                     \
             if (!parse(parts_[i_], &(rules)[i_]))                                \
                 reject(variable, value_, expected);                              \

@@ -63,7 +63,7 @@ struct latency {
     uint64_t over_mib; /* the entry acts on larger sizes, the slope on the excess */
 };
 
-#define MAX_RULES 64
+#define MAX_RULES 256
 
 struct settings {
     int devices;
