@@ -89,6 +89,13 @@ class SimulatedGpu:
                 return SimulatedAllocation(self, backing, size_bytes)
         raise PlacementUnavailableError("cuMemCreate failed: CUDA_ERROR_OUT_OF_MEMORY")
 
+    def import_file(self, fd: int, size_bytes: int) -> SimulatedAllocation:
+        backing = self.rm.files[fd].exported
+        assert backing is not None
+        backing.objects += 1
+        self.card.increment(backing)
+        return SimulatedAllocation(self, backing, size_bytes)
+
     def free_bytes(self) -> int:
         return self.card.free_bytes
 

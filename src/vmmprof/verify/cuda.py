@@ -79,6 +79,10 @@ class CudaGpu:
         handle = api.call("cuMemCreate", size_bytes, self._properties(placement), 0)
         return CudaAllocation(self, handle, size_bytes)
 
+    def import_file(self, fd: int, size_bytes: int) -> CudaAllocation:
+        handle = api.call("cuMemImportFromShareableHandle", fd, _POSIX_FD)
+        return CudaAllocation(self, handle, size_bytes)
+
     def free_bytes(self) -> int:
         free_bytes, _ = api.call("cuMemGetInfo")
         return int(free_bytes)

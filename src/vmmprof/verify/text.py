@@ -18,11 +18,11 @@ _CALL_HEADS = {
     "map": "map",
     "export": "export",
     "import": "import",
-    "bar1_map": "BAR1map",
-    "bar1_unmap": "unmap",
+    "bar1_map": "bar1 map",
+    "bar1_unmap": "bar1 unm",
     "duplicate": "dup",
-    "free_duplicate": "free",
-    "free_import": "free",
+    "free_duplicate": "free dup",
+    "free_import": "free imp",
     "unmap": "unmap",
     "release": "release",
 }
@@ -46,16 +46,17 @@ def case_lines(report: Report, case: str) -> list[str]:
 
 def closing_lines(report: Report) -> list[str]:
     """What the passes prove, and the totals."""
-    lines: list[str] = []
+    placements: dict[str, tuple[Mapping[str, str], list[str]]] = {}
     for case, facts in report.facts.items():
         proof = facts.get("proof")
-        if not isinstance(proof, Mapping):
-            continue
-        placement = case.rsplit(" ", 2)[0]
-        head = f"What a pass proves for {placement}:"
-        if head in lines:
-            continue
-        lines += ["", head]
+        if isinstance(proof, Mapping):
+            _, named = placements.setdefault(str(proof), (proof, []))
+            placement = case.rsplit(" ", 2)[0]
+            if placement not in named:
+                named.append(placement)
+    lines: list[str] = []
+    for proof, named in placements.values():
+        lines += ["", *_wrapped(f"What a pass proves for {', '.join(named)}:", "")]
         for key, text in proof.items():
             lines += _wrapped(f"{key}: {text}", "  ")
     totals = ", ".join(f"{report.count(outcome)} {outcome.value}" for outcome in Outcome)
@@ -82,7 +83,7 @@ def as_json(report: Report) -> dict[str, Any]:
 
 def _summary(facts: Mapping[str, object]) -> str:
     if "physical_runs" in facts:
-        where = f"{facts['pages']} pages in {facts['physical_runs']} runs"
+        where = _where(facts["pages"], facts["physical_runs"])
         stock, merged = facts["iterations_stock"], facts["iterations_coalescing"]
         if stock == 0:
             return f"{where}, no loop"
@@ -95,6 +96,10 @@ def _summary(facts: Mapping[str, object]) -> str:
     return ""
 
 
+def _where(pages: object, runs: object) -> str:
+    return f"{pages} page{'' if pages == 1 else 's'} in {runs} run{'' if runs == 1 else 's'}"
+
+
 def _paragraph(check: Check) -> list[str]:
     head = f"{check.outcome.value.upper()} {check.case}: {check.name}"
     return [*_wrapped(head, ""), *(_wrapped(check.detail, "    ") if check.detail else [])]
@@ -105,7 +110,7 @@ def _wrapped(text: str, indent: str) -> list[str]:
         text,
         WIDTH,
         initial_indent=indent,
-        subsequent_indent=indent or "    ",
+        subsequent_indent=indent + "  " if indent else "    ",
         break_on_hyphens=False,
     )
 
@@ -120,7 +125,7 @@ def _sharing_lines(facts: Mapping[str, Any]) -> list[str]:
             cells = "".join(f"{row['p50_us'][call]:9.1f}" for call in calls)
             lines.append(f"  {placement:<22}{cells}")
     for placement, row in facts["placements"].items():
-        lines.append(f"  {placement}: {facts['pages']} pages in {row['physical_runs']} runs")
+        lines.append(f"  {placement}: {_where(facts['pages'], row['physical_runs'])}")
         if "loop_reruns" in row:
             again = ", ".join(f"{call} {answer}" for call, answer in row["loop_reruns"].items())
             lines += _wrapped(f"{placement}: update loop runs again at: {again}", "  ")
