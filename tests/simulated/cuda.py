@@ -9,8 +9,8 @@ from contextlib import contextmanager
 import numpy as np
 import numpy.typing as npt
 
-from simulated.card import PAGE, PAGE_WORDS, Backing, Card, Fault
-from simulated.rm import PCI_ADDRESS, SimulatedRm
+from tests.simulated.card import PAGE, PAGE_WORDS, Backing, Card, Fault
+from tests.simulated.rm import PCI_ADDRESS, SimulatedRm
 from vmmprof.drivers.protocol import PlacementUnavailableError
 from vmmprof.placement import Placement
 from vmmprof.verify.pattern import Pattern, pattern_words

@@ -133,7 +133,7 @@ def _run(
     ):
         facts = session.machine_facts()
         output.lines([*(f"{name:<14} {value}" for name, value in facts.items()), ""])
-        wishes = sessions.wishes(gpu, args.placement, sizes, sizes_asked=args.sizes is not None)
+        wishes = sessions.wishes(session, args.placement, sizes, sizes_asked=args.sizes is not None)
         sessions.waive_missing_domains(session, args.placement)
         chosen = CHECKS if args.check == "all" else (args.check,)
         for name in chosen:

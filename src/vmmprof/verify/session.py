@@ -185,7 +185,7 @@ def opened(
 
 
 def wishes(
-    gpu: Gpu, placements: Sequence[str] | None, sizes: Sequence[int], *, sizes_asked: bool
+    session: Session, placements: Sequence[str] | None, sizes: Sequence[int], *, sizes_asked: bool
 ) -> list[Wish]:
     """What to check: plain memory, and the placements named or all that there are.
 
@@ -194,8 +194,11 @@ def wishes(
     """
     asked = placements is not None
     chosen = [PLAIN]
-    for text in placements or _default_placements(gpu):
-        chosen += parse_placement(text, gpu.domain_count)
+    for text in placements or _default_placements(session.gpu):
+        try:
+            chosen += parse_placement(text, session.gpu.domain_count)
+        except PartialError as error:
+            session.report.cannot(text, "allocate", str(error), asked=True)
     return [
         Wish(Condition(placement, size), (asked and placement != PLAIN) or sizes_asked)
         for placement in dict.fromkeys(chosen)
