@@ -103,8 +103,10 @@ class SimulatedGpu:
     def scattered(self, need_bytes: int) -> Iterator[None]:
         held = self.card.free_pages[1::2]
         self.card.free_pages = self.card.free_pages[0::2]
-        yield
-        self.card.free_pages = sorted(self.card.free_pages + held)
+        try:
+            yield
+        finally:
+            self.card.free_pages = sorted(self.card.free_pages + held)
 
     def others(self) -> str | None:
         return self.others_text

@@ -37,6 +37,8 @@ class CudaGpu:
 
     def __init__(self, device: int = 0) -> None:
         count = api.device_count()
+        if count == 0:
+            raise NothingMeasuredError("the CUDA driver reports no device")
         if not 0 <= device < count:
             raise UsageError(f"device {device}: this machine has CUDA devices 0 to {count - 1}")
         self._ordinal = device

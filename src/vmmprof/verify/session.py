@@ -13,7 +13,7 @@ import numpy as np
 
 from vmmprof.drivers.cuda.api import CudaError
 from vmmprof.drivers.protocol import PlacementUnavailableError
-from vmmprof.errors import NothingMeasuredError, VmmprofError
+from vmmprof.errors import NothingMeasuredError, PartialError, VmmprofError
 from vmmprof.kernel.rm import (
     Bar1Mapping,
     Bar1Region,
