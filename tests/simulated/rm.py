@@ -132,7 +132,7 @@ class SimulatedRm:
         self.log.append("close")
         file = self.files.pop(fd)
         if file.exported is not None:
-            self._drop_reference(file.exported)
+            self._drop_reference(file.exported, decrement=True)
 
     def ioctl(self, fd: int, number: int, argument: ctypes.Structure) -> None:
         handlers = {
@@ -376,16 +376,20 @@ class SimulatedRm:
     def export_backing(self, backing: Backing) -> int:
         """As CUDA does it: a control file that holds the memory."""
         fd = self.open("/dev/nvidiactl")
-        backing.objects += 1
-        self.files[fd].exported = backing
+        self._put_into(fd, backing)
         return fd
+
+    def _put_into(self, fd: int, backing: Backing) -> None:
+        # The file gets a duplicate of its own.
+        backing.objects += 1
+        self.card.increment(backing)
+        self.files[fd].exported = backing
 
     def _export(self, a: Any) -> None:
         params = self._params(a, rm_memory.ExportObjectToFdParams)
         backing = self.objects[a.hClient, params.hObject].backing
         assert backing is not None
-        backing.objects += 1
-        self.files[params.fd].exported = backing
+        self._put_into(params.fd, backing)
 
     def _export_info(self, a: Any) -> None:
         params = self._params(a, rm_memory.GetExportObjectInfoParams)

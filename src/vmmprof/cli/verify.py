@@ -29,7 +29,7 @@ _EPILOG = """\
 checks:
   bar1     write through CUDA, read every 2 MiB page back through BAR1
   reuse    the same, on pages that change hands between placements
-  sharing  time export, import, map and duplicate; does the update loop run again?
+  sharing  time export, import, map, duplicate; does the update loop run again?
   leak     cycles of all of it, and a SIGKILL at every step, leave nothing behind
   all      the four of them (the default)
 

@@ -38,7 +38,7 @@ CALLS = (
 )
 """In the order in which they are made."""
 
-INCREMENTS = ("import", "bar1_map", "duplicate")
+INCREMENTS = ("export", "import", "bar1_map", "duplicate")
 """Calls that raise the BAR1 use of memory that is in use already."""
 
 # The loop's time at creation is the yardstick: a call that takes this much of it runs the loop,

@@ -49,18 +49,28 @@ def closing_lines(report: Report) -> list[str]:
     placements: dict[str, tuple[Mapping[str, str], list[str]]] = {}
     for case, facts in report.facts.items():
         proof = facts.get("proof")
-        if isinstance(proof, Mapping):
+        if isinstance(proof, Mapping) and not report.failures_of(case):
             _, named = placements.setdefault(str(proof), (proof, []))
             placement = case.rsplit(" ", 2)[0]
             if placement not in named:
                 named.append(placement)
-    lines: list[str] = []
+    lines = _loop_legend(report)
     for proof, named in placements.values():
         lines += ["", *_wrapped(f"What a pass proves for {', '.join(named)}:", "")]
         for key, text in proof.items():
             lines += _wrapped(f"{key}: {text}", "  ")
     totals = ", ".join(f"{report.count(outcome)} {outcome.value}" for outcome in Outcome)
     return [*lines, "", totals]
+
+
+def _loop_legend(report: Report) -> list[str]:
+    if not any(facts.get("iterations_stock") for facts in report.facts.values()):
+        return []
+    return [
+        "",
+        "loop A -> B: iterations of the update loop on a stock driver, and on one that",
+        "merges physical neighbours; ? where it needs root to know",
+    ]
 
 
 def as_json(report: Report) -> dict[str, Any]:
@@ -90,8 +100,8 @@ def _summary(facts: Mapping[str, object]) -> str:
         return f"{where}, loop {'?' if isinstance(stock, str) else stock} -> {merged}"
     if "tested_rounds" in facts:
         return (
-            f"{facts['tested_rounds']} of {facts['rounds']} rounds reused pages, "
-            f"{facts['reused_pages']} in all"
+            f"{facts['tested_rounds']}/{facts['rounds']} rounds tested, "
+            f"{facts['reused_pages']} pages reused"
         )
     return ""
 
