@@ -21,8 +21,8 @@ _PAGE_BYTES = 2 * MIB
 
 _DESCRIPTION = """\
 Prove on a live, unmodified driver that BAR1 shows what CUDA wrote. Needs static
-BAR1, CUDA and the NVIDIA device files; no kernel module, and no root but for the
-page kinds and the iterations of the update loop.
+BAR1, CUDA and the NVIDIA device files; no kernel module, and root only for page
+kinds and the iterations of the update loop.
 """
 
 _EPILOG = """\
