@@ -9,8 +9,8 @@ from contextlib import contextmanager
 import numpy as np
 import numpy.typing as npt
 
-from simulated.card import PAGE, PAGE_WORDS, Backing, Card, Fault
-from simulated.rm import PCI_ADDRESS, SimulatedRm
+from tests.simulated.card import PAGE, PAGE_WORDS, Backing, Card, Fault
+from tests.simulated.rm import PCI_ADDRESS, SimulatedRm
 from vmmprof.drivers.protocol import PlacementUnavailableError
 from vmmprof.placement import Placement
 from vmmprof.verify.pattern import Pattern, pattern_words
@@ -89,6 +89,13 @@ class SimulatedGpu:
                 return SimulatedAllocation(self, backing, size_bytes)
         raise PlacementUnavailableError("cuMemCreate failed: CUDA_ERROR_OUT_OF_MEMORY")
 
+    def import_file(self, fd: int, size_bytes: int) -> SimulatedAllocation:
+        backing = self.rm.files[fd].exported
+        assert backing is not None
+        backing.objects += 1
+        self.card.increment(backing)
+        return SimulatedAllocation(self, backing, size_bytes)
+
     def free_bytes(self) -> int:
         return self.card.free_bytes
 
@@ -96,8 +103,10 @@ class SimulatedGpu:
     def scattered(self, need_bytes: int) -> Iterator[None]:
         held = self.card.free_pages[1::2]
         self.card.free_pages = self.card.free_pages[0::2]
-        yield
-        self.card.free_pages = sorted(self.card.free_pages + held)
+        try:
+            yield
+        finally:
+            self.card.free_pages = sorted(self.card.free_pages + held)
 
     def others(self) -> str | None:
         return self.others_text

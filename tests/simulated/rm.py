@@ -12,7 +12,7 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 
-from simulated.card import BAR1_BASE, PAGE, START_OFFSET, Backing, Card, Entry, Fault
+from tests.simulated.card import BAR1_BASE, PAGE, START_OFFSET, Backing, Card, Entry, Fault
 from vmmprof.kernel.rm import GpuNode, RmStatus
 from vmmprof.kernel.rm import client as rm_client
 from vmmprof.kernel.rm import mapping as rm_mapping
@@ -35,11 +35,15 @@ DYNAMIC_BASE = BAR1_BASE + (1 << 40)
 PCI_ADDRESS = "0000:1b:00.0"
 
 
+# A client and a handle: every client numbers its own objects.
+Key = tuple[int, int]
+
+
 @dataclass
 class Object:
     """An RM object; ``backing`` is set for memory."""
 
-    parent: int
+    parent: Key
     class_id: int
     backing: Backing | None = None
     maps: dict[int, Any] = field(default_factory=dict)
@@ -105,7 +109,7 @@ class SimulatedRm:
         self.old_layouts = old_layouts
         self.listed = listed
         self.files: dict[int, File] = {}
-        self.objects: dict[int, Object] = {}
+        self.objects: dict[Key, Object] = {}
         self.log: list[str] = []
         self._next_fd = 100
         self._next_client = 0xC1D00001
@@ -128,7 +132,7 @@ class SimulatedRm:
         self.log.append("close")
         file = self.files.pop(fd)
         if file.exported is not None:
-            self._drop_reference(file.exported)
+            self._drop_reference(file.exported, decrement=True)
 
     def ioctl(self, fd: int, number: int, argument: ctypes.Structure) -> None:
         handlers = {
@@ -165,15 +169,17 @@ class SimulatedRm:
         if a.hClass == rm_client.CLASS_CLIENT:
             a.hObjectNew = self._next_client
             self._next_client += 1
-            self.objects[a.hObjectNew] = Object(0, a.hClass)
+            key = (a.hObjectNew, a.hObjectNew)
+            self.objects[key] = Object((0, 0), a.hClass)
             return
-        if a.hObjectNew in self.objects or a.hObjectParent not in self.objects:
+        key, parent = (a.hRoot, a.hObjectNew), (a.hRoot, a.hObjectParent)
+        if key in self.objects or parent not in self.objects:
             a.status = RmStatus.NV_ERR_INVALID_OBJECT_HANDLE
             return
         if a.hClass == rm_client.CLASS_DEVICE and not self._device_file_open():
             a.status = RmStatus.NV_ERR_INVALID_DEVICE
             return
-        made = Object(a.hObjectParent, a.hClass)
+        made = Object(parent, a.hClass)
         if a.hClass == rm_memory.CLASS_LOCAL_MEMORY:
             params = MemoryAllocationParams.from_address(a.pAllocParms)
             assert a.paramsSize == ctypes.sizeof(params)
@@ -182,7 +188,7 @@ class SimulatedRm:
                 a.status = RmStatus.NV_ERR_NO_MEMORY
                 return
             made.backing.objects += 1
-        self.objects[a.hObjectNew] = made
+        self.objects[key] = made
 
     def _allocate_memory(self, params: MemoryAllocationParams) -> Backing | None:
         backing = self.card.allocate(
@@ -197,16 +203,17 @@ class SimulatedRm:
     def _free(self, a: Any) -> None:
         if self._refused("free", a):
             return
-        if a.hObjectOld not in self.objects:
+        key = (a.hRoot, a.hObjectOld)
+        if key not in self.objects:
             a.status = RmStatus.NV_ERR_INVALID_OBJECT_HANDLE
             return
-        self.log.append(f"free class 0x{self.objects[a.hObjectOld].class_id:X}")
-        self._free_tree(a.hObjectOld)
+        self.log.append(f"free class 0x{self.objects[key].class_id:X}")
+        self._free_tree(key)
 
-    def _free_tree(self, handle: int) -> None:
-        for child in [h for h, o in self.objects.items() if o.parent == handle]:
+    def _free_tree(self, key: Key) -> None:
+        for child in [k for k, o in self.objects.items() if o.parent == key]:
             self._free_tree(child)
-        gone = self.objects.pop(handle)
+        gone = self.objects.pop(key)
         if gone.backing is not None:
             for view in list(gone.maps.values()):
                 self._drop_map(gone, view)
@@ -222,13 +229,16 @@ class SimulatedRm:
     def _dup(self, a: Any) -> None:
         if self._refused("dup", a):
             return
-        self._adopt(a.hObject, a.hParent, self.objects[a.hObjectSrc].backing)
+        source = self.objects[a.hClientSrc, a.hObjectSrc]
+        self._adopt(a.hClient, a.hObject, a.hParent, source.backing)
 
-    def _adopt(self, handle: int, parent: int, backing: Backing | None) -> None:
+    def _adopt(self, client: int, handle: int, parent: int, backing: Backing | None) -> None:
         assert backing is not None
         backing.objects += 1
         self.card.increment(backing)
-        self.objects[handle] = Object(parent, rm_memory.CLASS_LOCAL_MEMORY, backing)
+        self.objects[client, handle] = Object(
+            (client, parent), rm_memory.CLASS_LOCAL_MEMORY, backing
+        )
 
     # ---- BAR1
 
@@ -236,7 +246,7 @@ class SimulatedRm:
         if self.card.has(Fault.REFUSED_MAP):
             a.status = RmStatus.NV_ERR_NO_MEMORY
             return
-        memory = self.objects[a.hMemory]
+        memory = self.objects[a.hClient, a.hMemory]
         backing = memory.backing
         assert backing is not None
         file = self.files.get(a.fd)
@@ -272,7 +282,7 @@ class SimulatedRm:
         file.mapping = view
 
     def _unmap(self, a: Any) -> None:
-        memory = self.objects[a.hMemory]
+        memory = self.objects[a.hClient, a.hMemory]
         if a.pLinearAddress not in memory.maps:
             a.status = RmStatus.NV_ERR_OBJECT_NOT_FOUND
             return
@@ -304,7 +314,7 @@ class SimulatedRm:
             rm_memory.CMD_GET_SURFACE_PHYS_ATTR: self._physical,
             rm_memory.CMD_GET_SURFACE_INFO: self._surface_info,
         }
-        assert a.hObject in self.objects, "control of an object that does not exist"
+        assert (a.hClient, a.hObject) in self.objects, "control of an object that does not exist"
         handlers[a.cmd](a)
 
     def _params(self, a: Any, layout: type[ctypes.Structure]) -> Any:
@@ -366,16 +376,20 @@ class SimulatedRm:
     def export_backing(self, backing: Backing) -> int:
         """As CUDA does it: a control file that holds the memory."""
         fd = self.open("/dev/nvidiactl")
-        backing.objects += 1
-        self.files[fd].exported = backing
+        self._put_into(fd, backing)
         return fd
+
+    def _put_into(self, fd: int, backing: Backing) -> None:
+        # The file gets a duplicate of its own.
+        backing.objects += 1
+        self.card.increment(backing)
+        self.files[fd].exported = backing
 
     def _export(self, a: Any) -> None:
         params = self._params(a, rm_memory.ExportObjectToFdParams)
-        backing = self.objects[params.hObject].backing
+        backing = self.objects[a.hClient, params.hObject].backing
         assert backing is not None
-        backing.objects += 1
-        self.files[params.fd].exported = backing
+        self._put_into(params.fd, backing)
 
     def _export_info(self, a: Any) -> None:
         params = self._params(a, rm_memory.GetExportObjectInfoParams)
@@ -389,14 +403,15 @@ class SimulatedRm:
         if self.card.has(Fault.REFUSED_IMPORT):
             a.status = RmStatus.NV_ERR_INVALID_PARAMETER
             return
-        self._adopt(params.hObject, params.hParent, self.files[params.fd].exported)
+        exported = self.files[params.fd].exported
+        self._adopt(a.hClient, params.hObject, params.hParent, exported)
 
     def _physical(self, a: Any) -> None:
         if self.card.has(Fault.NOT_ROOT):
             a.status = RmStatus.NV_ERR_INSUFFICIENT_PERMISSIONS
             return
         params = self._params(a, rm_memory.GetSurfacePhysAttrParams)
-        backing = self.objects[a.hObject].backing
+        backing = self.objects[a.hClient, a.hObject].backing
         assert backing is not None
         params.memOffset = backing.pages[params.memOffset // PAGE] * PAGE
         params.memFormat = backing.kind
@@ -404,7 +419,7 @@ class SimulatedRm:
 
     def _surface_info(self, a: Any) -> None:
         params = self._params(a, rm_memory.GetSurfaceInfoParams)
-        backing = self.objects[a.hObject].backing
+        backing = self.objects[a.hClient, a.hObject].backing
         assert backing is not None
         pages = len(backing.pages) - self.card.has(Fault.SHORT_IMPORT)
         entry = InfoEntry.from_address(params.surfaceInfoList)

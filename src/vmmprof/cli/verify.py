@@ -19,16 +19,22 @@ CHECKS = ("bar1", "reuse", "sharing", "leak")
 _DEFAULT_SIZES = "2M,64M,1G"
 _PAGE_BYTES = 2 * MIB
 
+_DESCRIPTION = """\
+Prove on a live, unmodified driver that BAR1 shows what CUDA wrote. Needs static
+BAR1, CUDA and the NVIDIA device files; no kernel module, and root only for page
+kinds and the iterations of the update loop.
+"""
+
 _EPILOG = """\
 checks:
   bar1     write through CUDA, read every 2 MiB page back through BAR1
   reuse    the same, on pages that change hands between placements
-  sharing  time export, import, map and duplicate; does the update loop run again?
+  sharing  time export, import, map, duplicate; does the update loop run again?
   leak     cycles of all of it, and a SIGKILL at every step, leave nothing behind
   all      the four of them (the default)
 
-exit codes: 0 all passed, 1 a check failed, 3 nothing could be checked,
-4 something that was asked for could not be checked
+exit codes: 0 all passed; 1 a check failed; 2 bad input; 3 nothing could be
+checked; 4 something that was asked for could not be checked
 """
 
 
@@ -37,9 +43,7 @@ def add_parser(subparsers: argparse._SubParsersAction[argparse.ArgumentParser]) 
     parser = subparsers.add_parser(
         "verify",
         help="prove on a live driver that BAR1 shows what CUDA wrote",
-        description="Prove on a live, unmodified driver that BAR1 shows what CUDA wrote. Needs "
-        "static BAR1, CUDA and the NVIDIA device files; no kernel module, and no root except for "
-        "the page kinds and the iterations of the update loop.",
+        description=_DESCRIPTION,
         epilog=_EPILOG,
         formatter_class=argparse.RawDescriptionHelpFormatter,
     )
@@ -49,8 +53,8 @@ def add_parser(subparsers: argparse._SubParsersAction[argparse.ArgumentParser]) 
         "--placement",
         action="append",
         metavar="P",
-        help="device, compressible, domain:N, domain:all, joined by +; repeatable (default: plain, "
-        "compressible and every domain)",
+        help="device, compressible, noncontiguous, domain:N, domain:all, joined by +; repeatable "
+        "(default: plain, compressible, both also non-contiguous, and every domain)",
     )
     parser.add_argument(
         "--sizes", metavar="S", help=f"multiples of 2M, as in sweep (default {_DEFAULT_SIZES})"
@@ -129,7 +133,7 @@ def _run(
     ):
         facts = session.machine_facts()
         output.lines([*(f"{name:<14} {value}" for name, value in facts.items()), ""])
-        wishes = sessions.wishes(gpu, args.placement, sizes, sizes_asked=args.sizes is not None)
+        wishes = sessions.wishes(session, args.placement, sizes, sizes_asked=args.sizes is not None)
         sessions.waive_missing_domains(session, args.placement)
         chosen = CHECKS if args.check == "all" else (args.check,)
         for name in chosen:

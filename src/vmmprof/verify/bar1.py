@@ -1,9 +1,9 @@
 # SPDX-License-Identifier: MIT
 """verify bar1: every page that CUDA wrote must show the same bytes through BAR1.
 
-The order within a case: create and map through CUDA, import into a client of
-our own, map through static BAR1; poison, write, let CUDA read itself, compare
-through static and dynamic BAR1, then two controls that must fail.
+A case is memory that CUDA and a client of our own share, mapped through static
+BAR1: poison it, write it, let CUDA read itself, compare through static and
+dynamic BAR1, then apply two controls that must fail.
 """
 
 from __future__ import annotations
@@ -25,9 +25,10 @@ from vmmprof.placement import Placement
 from vmmprof.sizes import MIB
 from vmmprof.verify.gpu import Allocation, write
 from vmmprof.verify.pattern import Expectation, Pattern
-from vmmprof.verify.session import CannotAllocateError, Session, Wish, unavailable
+from vmmprof.verify.session import CannotAllocateError, Session, Shared, Wish, unavailable
 
-_SELF_CHECK_CHUNK = 64 * MIB
+# Small enough for a processor's cache.
+_SELF_CHECK_CHUNK = 2 * MIB
 # Kinds of the generic compressible pages, with post-L2 compression and without.
 _COMPRESSIBLE_KINDS = (0x8, 0x9)
 # A control must fail nearly everywhere; random words may coincide.
@@ -64,8 +65,8 @@ def check(session: Session, wish: Wish) -> None:
         return
     session.report.facts_of(case)["proof"] = proof_of(placement)
     try:
-        with session.mapped(placement, wish.condition.size_bytes) as allocation:
-            _check_allocation(session, case, placement, allocation)
+        with session.shared(placement, wish.condition.size_bytes) as shared:
+            _check_shared(session, case, placement, shared)
     except CannotAllocateError as error:
         session.report.cannot(case, "allocate", str(error), asked=wish.asked)
     except VmmprofError as error:
@@ -95,20 +96,17 @@ def proof_of(placement: Placement) -> dict[str, str]:
     }
 
 
-def _check_allocation(
-    session: Session, case: str, placement: Placement, allocation: Allocation
-) -> None:
-    report = session.report
-    _check_granted(session, case, placement, allocation)
+def _check_shared(session: Session, case: str, placement: Placement, shared: Shared) -> None:
+    report, allocation, memory = session.report, shared.allocation, shared.memory
+    _check_granted(session, case, placement, shared)
+    if not report.check(
+        case,
+        "both objects have the same size",
+        memory.size_bytes == allocation.size_bytes,
+        f"{memory.size_bytes // MIB} MiB",
+    ):
+        return
     with ExitStack() as undo:
-        memory = undo.enter_context(session.imported(allocation))
-        if not report.check(
-            case,
-            "the imported object has the size of the allocation",
-            memory.size_bytes == allocation.size_bytes,
-            f"{memory.size_bytes // MIB} MiB",
-        ):
-            return
         view = undo.enter_context(Bar1Mapping(memory))
         if not report.check(
             case,
@@ -131,18 +129,15 @@ def patterns_for(placement: Placement) -> tuple[Pattern, ...]:
     return (Pattern.DENSE,)
 
 
-def _check_granted(
-    session: Session, case: str, placement: Placement, allocation: Allocation
-) -> None:
-    granted = allocation.compressible()
+def _check_granted(session: Session, case: str, placement: Placement, shared: Shared) -> None:
     session.report.check(
         case,
         "the granted compression is what was asked for",
-        granted == placement.compressible,
-        "compressible" if granted else "not compressible",
+        shared.compressible == placement.compressible,
+        "compressible" if shared.compressible else "not compressible",
     )
     if session.gpu.domain_count is not None:
-        domain = allocation.locality_domain()
+        domain = shared.allocation.locality_domain()
         # A device with one domain behaves as a whole: nothing on it is localized.
         wanted = placement.domain if session.gpu.domain_count > 1 else None
         session.report.check(

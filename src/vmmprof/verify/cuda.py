@@ -37,6 +37,8 @@ class CudaGpu:
 
     def __init__(self, device: int = 0) -> None:
         count = api.device_count()
+        if count == 0:
+            raise NothingMeasuredError("the CUDA driver reports no device")
         if not 0 <= device < count:
             raise UsageError(f"device {device}: this machine has CUDA devices 0 to {count - 1}")
         self._ordinal = device
@@ -77,6 +79,10 @@ class CudaGpu:
 
     def create(self, placement: Placement, size_bytes: int) -> CudaAllocation:
         handle = api.call("cuMemCreate", size_bytes, self._properties(placement), 0)
+        return CudaAllocation(self, handle, size_bytes)
+
+    def import_file(self, fd: int, size_bytes: int) -> CudaAllocation:
+        handle = api.call("cuMemImportFromShareableHandle", fd, _POSIX_FD)
         return CudaAllocation(self, handle, size_bytes)
 
     def free_bytes(self) -> int:

@@ -66,6 +66,10 @@ class Gpu(Protocol):
         """VmmprofError when it cannot be had."""
         ...
 
+    def import_file(self, fd: int, size_bytes: int) -> Allocation:
+        """Memory that another client exported into the file."""
+        ...
+
     def free_bytes(self) -> int: ...
 
     def scattered(self, need_bytes: int) -> AbstractContextManager[None]:

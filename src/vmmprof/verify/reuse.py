@@ -98,17 +98,16 @@ def _run_rounds(
     with ExitStack() as undo:
         for placement in sequence(placements, rounds):
             with ExitStack() as round_undo:
-                allocation = round_undo.enter_context(session.mapped(placement, size_bytes))
-                memory = round_undo.enter_context(session.imported(allocation))
-                view = round_undo.enter_context(Bar1Mapping(memory))
-                layout, _ = session.layout(memory, view)
+                shared = round_undo.enter_context(session.shared(placement, size_bytes))
+                view = round_undo.enter_context(Bar1Mapping(shared.memory))
+                layout, _ = session.layout(shared.memory, view)
                 reused = len(before & set(layout.pages))
                 tally.rounds += 1
                 if reused:
                     tally.tested += 1
                     tally.reused_pages += reused
                     tally.changes[f"{placement_before} -> {placement}"] += 1
-                    readback = Readback(session, case, allocation, view, None)
+                    readback = Readback(session, case, shared.allocation, view, None)
                     for pattern in patterns_for(placement):
                         check_contents(readback, pattern)
                 if placement_before is None:

@@ -4,7 +4,8 @@
 from __future__ import annotations
 
 import os
-from collections.abc import Iterator, Sequence
+import time
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import ExitStack, contextmanager
 from dataclasses import dataclass, field
 
@@ -12,20 +13,24 @@ import numpy as np
 
 from vmmprof.drivers.cuda.api import CudaError
 from vmmprof.drivers.protocol import PlacementUnavailableError
-from vmmprof.errors import NothingMeasuredError, UsageError, VmmprofError
+from vmmprof.errors import NothingMeasuredError, PartialError, VmmprofError
 from vmmprof.kernel.rm import (
     Bar1Mapping,
     Bar1Region,
     Memory,
+    Physicality,
     PhysicalLayout,
     RmClient,
     RmError,
     RmStatus,
     StaticBar1,
     Transport,
+    allocate,
+    allocation_params,
     bar1_region,
     find_gpu,
     framebuffer_address,
+    granted_compression,
     import_memory,
     layout_from_bus_addresses,
     lies_in_static_bar1,
@@ -51,6 +56,16 @@ class Wish:
     asked: bool
 
 
+@dataclass(frozen=True)
+class Shared:
+    """The same memory as CUDA has it and as our client has it."""
+
+    allocation: Allocation
+    memory: Memory
+    compressible: bool
+    """Whether compression was granted, by the word of whoever allocated it."""
+
+
 @dataclass
 class Session:
     """One run of a verify command on one GPU."""
@@ -62,6 +77,8 @@ class Session:
     report: Report
     words_per_page: int = 512
     random: np.random.Generator = field(default_factory=np.random.default_rng)
+    clock_ns: Callable[[], int] = time.monotonic_ns
+    """CLOCK_MONOTONIC; a test puts the simulated card's clock in its place."""
 
     def shows(self, mapping: Bar1Mapping) -> bool:
         """Whether the mapping lies in static BAR1."""
@@ -78,14 +95,46 @@ class Session:
             raise CannotAllocateError(str(error)) from error
 
     @contextmanager
-    def mapped(self, placement: Placement, size_bytes: int) -> Iterator[Allocation]:
-        """Memory that CUDA can write; unmapped and released on leaving."""
-        allocation = self.create(placement, size_bytes)
+    def shared(self, placement: Placement, size_bytes: int) -> Iterator[Shared]:
+        """Memory that both CUDA and our client hold; all of it given back on leaving.
+
+        CannotAllocateError when it cannot be had; other errors are those of sharing it.
+        """
+        own = self._from_rm if placement.noncontiguous else self._from_cuda
+        with own(placement, size_bytes) as shared:
+            yield shared
+
+    @contextmanager
+    def _from_cuda(self, placement: Placement, size_bytes: int) -> Iterator[Shared]:
         with ExitStack() as undo:
+            allocation = self.create(placement, size_bytes)
             undo.callback(allocation.release)
             allocation.map()
             undo.callback(allocation.unmap)
-            yield allocation
+            fd = undo.enter_context(exported(self.gpu, allocation))
+            memory = undo.enter_context(import_memory(self.client, fd))
+            yield Shared(allocation, memory, allocation.compressible())
+
+    @contextmanager
+    def _from_rm(self, placement: Placement, size_bytes: int) -> Iterator[Shared]:
+        """Non-contiguous memory is the resource manager's to give; CUDA imports it."""
+        params = allocation_params(
+            size_bytes,
+            compressible=placement.compressible,
+            physicality=Physicality.NONCONTIGUOUS,
+            domain=placement.domain,
+        )
+        with ExitStack() as undo:
+            try:
+                memory = undo.enter_context(allocate(self.client, params))
+            except RmError as error:
+                raise CannotAllocateError(str(error)) from error
+            fd = undo.enter_context(memory.exported())
+            allocation = self.gpu.import_file(fd, size_bytes)
+            undo.callback(allocation.release)
+            allocation.map()
+            undo.callback(allocation.unmap)
+            yield Shared(allocation, memory, granted_compression(params))
 
     def machine_facts(self) -> dict[str, object]:
         """Where the checks run, JSON-ready."""
@@ -98,12 +147,6 @@ class Session:
             f"0x{self.static.start_offset:X}",
             "root": "yes" if os.geteuid() == 0 else "no",
         }
-
-    @contextmanager
-    def imported(self, allocation: Allocation) -> Iterator[Memory]:
-        """The CUDA allocation as a memory object of our own client."""
-        with exported(self.gpu, allocation) as fd, import_memory(self.client, fd) as memory:
-            yield memory
 
     def layout(self, memory: Memory, whole: Bar1Mapping) -> tuple[PhysicalLayout, str]:
         """Physical pages and where they are known from: the RM as root, bus addresses else."""
@@ -142,38 +185,37 @@ def opened(
 
 
 def wishes(
-    gpu: Gpu, placements: Sequence[str] | None, sizes: Sequence[int], *, sizes_asked: bool
+    session: Session, placements: Sequence[str] | None, sizes: Sequence[int], *, sizes_asked: bool
 ) -> list[Wish]:
-    """What to check: the placements named, or plain, compressible and every domain."""
+    """What to check: plain memory, and the placements named or all that there are.
+
+    Contiguous or not is CUDA's choice, so memory that is surely not, which is
+    what makes the update loop go page by page, is had from the resource manager.
+    """
     asked = placements is not None
-    chosen: list[Placement] = []
-    for text in placements or _default_placements(gpu):
-        for placement in parse_placement(text, gpu.domain_count):
-            if placement.noncontiguous:
-                raise UsageError(
-                    f"placement {placement}: CUDA cannot ask for non-contiguous memory"
-                )
-            if placement not in chosen:
-                chosen.append(placement)
-    if PLAIN not in chosen:
-        chosen.insert(0, PLAIN)
+    chosen = [PLAIN]
+    for text in placements or _default_placements(session.gpu):
+        try:
+            chosen += parse_placement(text, session.gpu.domain_count)
+        except PartialError as error:
+            session.report.cannot(text, "allocate", str(error), asked=True)
     return [
         Wish(Condition(placement, size), (asked and placement != PLAIN) or sizes_asked)
-        for placement in chosen
+        for placement in dict.fromkeys(chosen)
         for size in sizes
     ]
+
+
+def _default_placements(gpu: Gpu) -> list[str]:
+    texts = ["compressible", "noncontiguous", "compressible+noncontiguous"]
+    if (gpu.domain_count or 1) > 1:
+        texts.append("domain:all")
+    return texts
 
 
 def placements_of(wishes: Sequence[Wish]) -> list[Placement]:
     """Each placement once, in order."""
     return list(dict.fromkeys(wish.condition.placement for wish in wishes))
-
-
-def _default_placements(gpu: Gpu) -> list[str]:
-    texts = ["device", "compressible"]
-    if (gpu.domain_count or 1) > 1:
-        texts.append("domain:all")
-    return texts
 
 
 def waive_missing_domains(session: Session, placements: Sequence[str] | None) -> None:

@@ -18,11 +18,11 @@ _CALL_HEADS = {
     "map": "map",
     "export": "export",
     "import": "import",
-    "bar1_map": "BAR1map",
-    "bar1_unmap": "unmap",
+    "bar1_map": "bar1 map",
+    "bar1_unmap": "bar1 unm",
     "duplicate": "dup",
-    "free_duplicate": "free",
-    "free_import": "free",
+    "free_duplicate": "free dup",
+    "free_import": "free imp",
     "unmap": "unmap",
     "release": "release",
 }
@@ -46,20 +46,31 @@ def case_lines(report: Report, case: str) -> list[str]:
 
 def closing_lines(report: Report) -> list[str]:
     """What the passes prove, and the totals."""
-    lines: list[str] = []
+    placements: dict[str, tuple[Mapping[str, str], list[str]]] = {}
     for case, facts in report.facts.items():
         proof = facts.get("proof")
-        if not isinstance(proof, Mapping):
-            continue
-        placement = case.rsplit(" ", 2)[0]
-        head = f"What a pass proves for {placement}:"
-        if head in lines:
-            continue
-        lines += ["", head]
+        if isinstance(proof, Mapping) and not report.failures_of(case):
+            _, named = placements.setdefault(str(proof), (proof, []))
+            placement = case.rsplit(" ", 2)[0]
+            if placement not in named:
+                named.append(placement)
+    lines = _loop_legend(report)
+    for proof, named in placements.values():
+        lines += ["", *_wrapped(f"What a pass proves for {', '.join(named)}:", "")]
         for key, text in proof.items():
             lines += _wrapped(f"{key}: {text}", "  ")
     totals = ", ".join(f"{report.count(outcome)} {outcome.value}" for outcome in Outcome)
     return [*lines, "", totals]
+
+
+def _loop_legend(report: Report) -> list[str]:
+    if not any(facts.get("iterations_stock") for facts in report.facts.values()):
+        return []
+    return [
+        "",
+        "loop A -> B: iterations of the update loop on a stock driver, and on one that",
+        "merges physical neighbours; ? where it needs root to know",
+    ]
 
 
 def as_json(report: Report) -> dict[str, Any]:
@@ -82,17 +93,21 @@ def as_json(report: Report) -> dict[str, Any]:
 
 def _summary(facts: Mapping[str, object]) -> str:
     if "physical_runs" in facts:
-        where = f"{facts['pages']} pages in {facts['physical_runs']} runs"
+        where = _where(facts["pages"], facts["physical_runs"])
         stock, merged = facts["iterations_stock"], facts["iterations_coalescing"]
         if stock == 0:
             return f"{where}, no loop"
         return f"{where}, loop {'?' if isinstance(stock, str) else stock} -> {merged}"
     if "tested_rounds" in facts:
         return (
-            f"{facts['tested_rounds']} of {facts['rounds']} rounds reused pages, "
-            f"{facts['reused_pages']} in all"
+            f"{facts['tested_rounds']}/{facts['rounds']} rounds tested, "
+            f"{facts['reused_pages']} pages reused"
         )
     return ""
+
+
+def _where(pages: object, runs: object) -> str:
+    return f"{pages} page{'' if pages == 1 else 's'} in {runs} run{'' if runs == 1 else 's'}"
 
 
 def _paragraph(check: Check) -> list[str]:
@@ -105,7 +120,7 @@ def _wrapped(text: str, indent: str) -> list[str]:
         text,
         WIDTH,
         initial_indent=indent,
-        subsequent_indent=indent or "    ",
+        subsequent_indent=indent + "  " if indent else "    ",
         break_on_hyphens=False,
     )
 
@@ -120,7 +135,7 @@ def _sharing_lines(facts: Mapping[str, Any]) -> list[str]:
             cells = "".join(f"{row['p50_us'][call]:9.1f}" for call in calls)
             lines.append(f"  {placement:<22}{cells}")
     for placement, row in facts["placements"].items():
-        lines.append(f"  {placement}: {facts['pages']} pages in {row['physical_runs']} runs")
+        lines.append(f"  {placement}: {_where(facts['pages'], row['physical_runs'])}")
         if "loop_reruns" in row:
             again = ", ".join(f"{call} {answer}" for call, answer in row["loop_reruns"].items())
             lines += _wrapped(f"{placement}: update loop runs again at: {again}", "  ")

@@ -10,6 +10,7 @@ from __future__ import annotations
 import sys
 from collections.abc import Iterator
 
+from vmmprof.errors import ExitCode, VmmprofError
 from vmmprof.kernel.rm import Bar1Mapping, RmClient, find_gpu, import_memory
 from vmmprof.placement import Placement
 
@@ -37,15 +38,20 @@ def life(device: int, size_bytes: int) -> Iterator[str]:
         yield "duplicated"
 
 
-def main(arguments: list[str]) -> None:
+def main(arguments: list[str]) -> ExitCode:
     device, size_bytes, last = int(arguments[0]), int(arguments[1]), arguments[2]
-    for step in life(device, size_bytes):
-        if step == last:
-            print(READY, step, flush=True)
-            # The parent never writes: this returns when it is gone.
-            sys.stdin.read()
-            return
+    try:
+        for step in life(device, size_bytes):
+            if step == last:
+                print(READY, step, flush=True)
+                # The parent never writes: this returns when it is gone.
+                sys.stdin.read()
+                break
+    except VmmprofError as error:
+        print(error, file=sys.stderr)
+        return error.exit_code
+    return ExitCode.OK
 
 
 if __name__ == "__main__":
-    main(sys.argv[1:])
+    sys.exit(main(sys.argv[1:]))

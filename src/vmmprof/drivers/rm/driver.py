@@ -10,8 +10,8 @@ shortest reproduction of it on a Turing or later GPU.
 from __future__ import annotations
 
 import errno
-from collections.abc import Iterator, Sequence
-from contextlib import ExitStack, contextmanager
+from collections.abc import Sequence
+from contextlib import AbstractContextManager, ExitStack
 
 import numpy as np
 import numpy.typing as npt
@@ -133,13 +133,11 @@ class RmDriver:
     def request_stop(self) -> None:
         self._stop_requested = True
 
-    @contextmanager
-    def scattered(self) -> Iterator[None]:
+    def scattered(self) -> AbstractContextManager[None]:
         raise UsageError(
             "--scatter needs --driver cuda: on a scattered card the resource manager has no "
             "contiguous memory for the control; ask for --placement noncontiguous instead"
         )
-        yield  # makes this function a generator, which contextmanager needs
 
     def require_alone(self) -> None:
         """Nothing here fills the card, so others may use it."""
