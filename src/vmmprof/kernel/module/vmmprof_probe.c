@@ -7,15 +7,19 @@
  *
  *   arm PART MODULE:FUNCTION   probe entry and return; PART is a number that
  *                              the tracepoint carries (update_path.Part)
- *   calibrate COUNT            probe the module's own empty functions, nested
- *                              as the update path is, COUNT iterations long
+ *   calibrate COUNT JUMPS      probe the module's own empty functions, nested
+ *                              as the update path is, COUNT iterations long;
+ *                              JUMPS is 1 to wait until the kernel has turned
+ *                              the breakpoints into jumps, as it may have done
+ *                              with the others
  *
- * Reading gives one line a probe: PART FUNCTION HITS MISSED. Closing the file,
+ * Reading gives one line a probe: PART FUNCTION HITS MISSED JUMP. Closing the file,
  * also by the death of the process, takes every probe away. Nothing is probed
  * while nobody holds the file open. One holder at a time.
  */
 #include <linux/atomic.h>
 #include <linux/capability.h>
+#include <linux/delay.h>
 #include <linux/fs.h>
 #include <linux/kprobes.h>
 #include <linux/ktime.h>
@@ -32,6 +36,8 @@
 #define MAX_NAME 160
 #define MAX_COMMAND (MAX_NAME + 32)
 #define MAX_CALIBRATION 100000u
+#define JUMP_WAIT_MS 20
+#define JUMP_WAITS 50
 
 enum part { PART_UPDATE, PART_MAP, PART_FLUSH, PART_INVALIDATE, PART_COUNT };
 
@@ -154,7 +160,20 @@ static noinline notrace int calibrate_update(void *gpu, u32 count)
 	return status;
 }
 
-static int calibrate(u32 count)
+static bool is_jump(const struct probe *probe)
+{
+	return probe->kretprobe.kp.flags & KPROBE_FLAG_OPTIMIZED;
+}
+
+static bool all_jumps_from(unsigned int first)
+{
+	while (first < probe_count)
+		if (!is_jump(&probes[first++]))
+			return false;
+	return true;
+}
+
+static int calibrate(u32 count, u32 jumps)
 {
 	static void *const functions[PART_COUNT] = {
 		[PART_UPDATE] = calibrate_update,
@@ -163,11 +182,17 @@ static int calibrate(u32 count)
 		[PART_INVALIDATE] = calibrate_invalidate,
 	};
 	unsigned int first = probe_count;
+	unsigned int waits = 0;
 	int error = 0;
 	u32 part;
 
 	for (part = 0; part < PART_COUNT && !error; part++)
 		error = arm(part, "calibration", functions[part]);
+	while (!error && jumps && !all_jumps_from(first)) {
+		if (waits++ == JUMP_WAITS)
+			error = -ETIMEDOUT;
+		msleep(JUMP_WAIT_MS);
+	}
 	if (!error)
 		calibrate_update(&probes, count);
 	disarm_from(first);
@@ -195,17 +220,17 @@ static int control_release(struct inode *inode, struct file *file)
 static int run_command(char *command)
 {
 	char name[MAX_NAME];
-	u32 number;
+	u32 number, jumps;
 
 	if (sscanf(command, "arm %u %159s", &number, name) == 2) {
 		if (number >= PART_COUNT)
 			return -EINVAL;
 		return arm(number, name, NULL);
 	}
-	if (sscanf(command, "calibrate %u", &number) == 1) {
+	if (sscanf(command, "calibrate %u %u", &number, &jumps) == 2) {
 		if (!number || number > MAX_CALIBRATION)
 			return -EINVAL;
-		return calibrate(number);
+		return calibrate(number, jumps);
 	}
 	return -EINVAL;
 }
@@ -239,9 +264,10 @@ static ssize_t control_read(struct file *file, char __user *to, size_t length, l
 		return -ENOMEM;
 	mutex_lock(&lock);
 	for (i = 0; i < probe_count; i++)
-		size += scnprintf(text + size, line_size, "%u %s %lld %lu\n", probes[i].part,
-				  probes[i].name, atomic64_read(&probes[i].hits),
-				  probes[i].kretprobe.nmissed + probes[i].kretprobe.kp.nmissed);
+		size += scnprintf(text + size, line_size, "%u %s %lld %lu %d\n",
+				  probes[i].part, probes[i].name, atomic64_read(&probes[i].hits),
+				  probes[i].kretprobe.nmissed + probes[i].kretprobe.kp.nmissed,
+				  is_jump(&probes[i]));
 	mutex_unlock(&lock);
 	result = simple_read_from_buffer(to, length, at, text, size);
 	kfree(text);
