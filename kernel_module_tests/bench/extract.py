@@ -60,6 +60,8 @@ class Features:
     """Turns a mapping call's NOT_SUPPORTED into INVALID_STATE."""
     references: bool = True
     """Has the reference counting functions."""
+    map_flags: bool = True
+    """References are compared by their map flags too."""
 
 
 def features(path: UpdatePath) -> Features:
@@ -75,6 +77,7 @@ def features(path: UpdatePath) -> Features:
         readback="DMA_UPDATE_VASPACE_FLAGS_UPDATE_ALL" not in text,
         unaliases="NV_ERR_NOT_SUPPORTED" in text,
         references=path.increase is not None and path.decrease is not None,
+        map_flags="busMapFlags" in counting,
     )
 
 

@@ -57,6 +57,11 @@ def _show(pte: Pte | None) -> str:
     return f"slot {physical}, kind {kind:#x}{', localized' if localized else ''}"
 
 
+def _stays_unmapped(step: Step, slot: int) -> bool:
+    """Whether the body reads the PTE back, so that an unmapped one stays unmapped."""
+    return step.features.readback and step.before.table.get(slot, ()) is None
+
+
 def page_table(step: Step) -> str | None:
     """Every page that a call covered maps as the reference says; nothing else changed.
 
@@ -67,7 +72,7 @@ def page_table(step: Step) -> str | None:
     wanted: dict[int, Pte | None] = dict(reference.table)
     for call in outcome.calls:
         for slot in range(call.slot, call.slot + call.n_slots):
-            if call.status != STATUS_OK:
+            if call.status != STATUS_OK or _stays_unmapped(step, slot):
                 wanted[slot] = None
             elif (pte := reference.new_pte(slot, release=step.expected.release)) is not None:
                 wanted[slot] = pte
@@ -158,6 +163,14 @@ def calls(step: Step) -> str | None:
     return f"{made} mapping calls for {wanted} {what}"
 
 
+def written_once(step: Step) -> str | None:
+    """No page is written twice."""
+    pages = len(step.case.pages)
+    if step.outcome.pte_writes <= pages:
+        return None
+    return f"{step.outcome.pte_writes} PTEs written for {pages} pages"
+
+
 def synchronised(step: Step) -> str | None:
     """One flush and one downgrade invalidate in all (deferring), or one of each a call."""
     outcome = step.outcome
@@ -183,6 +196,7 @@ PROPERTIES: dict[str, Callable[[Step], str | None]] = {
     "error-kept": error_kept,
     "status": status,
     "calls": calls,
+    "written-once": written_once,
     "sync": synchronised,
 }
 

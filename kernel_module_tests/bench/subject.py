@@ -5,6 +5,7 @@ from __future__ import annotations
 
 import os
 import shutil
+import signal
 import subprocess
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
@@ -157,6 +158,8 @@ class Subject:
         for line in errors.splitlines():
             if "runtime error" in line or "ERROR: AddressSanitizer" in line:
                 return line.strip()
+        if process.returncode == -signal.SIGALRM:
+            return "did not come to an end"
         return errors.strip().splitlines()[0] if errors.strip() else f"exit {process.returncode}"
 
 

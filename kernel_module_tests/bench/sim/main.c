@@ -16,8 +16,11 @@
 #include <inttypes.h>
 #include <stdio.h>
 #include <stdlib.h>
+#include <unistd.h>
 
 #define MAX_PAGES (1u << 20)
+/* Far beyond what the largest case takes: a loop that never ends is a verdict too. */
+#define CASE_SECONDS 60
 
 static uint64_t number(void)
 {
@@ -91,6 +94,7 @@ static bool run_case(void)
 
     if (scanf("%" SCNu64, &fb_slots) != 1)
         return false;
+    alarm(CASE_SECONDS);
     start_slots = number();
     memory.page_slots = number();
     memory.kind = (uint32_t)number();

@@ -142,6 +142,9 @@ static void write_range(const struct mmu_map_request *request, uint64_t first, u
 
         if (was_valid && request->phys != NULL && !request->remap)
             mmu_found(MMU_REMAP_REFUSED);
+        /* A read-back changes the kind only: what was not valid does not become so. */
+        if (request->phys == NULL && !was_valid)
+            continue;
         write_pte(slot, unmap ? 0
                               : PTE_VALID | (request->localized ? PTE_LOCALIZED : 0) |
                                     PTE_KIND(request->kind) | PTE_SLOT(phys_slot));

@@ -252,9 +252,10 @@ static inline NvU64 memdescGetPhysAddr(MEMORY_DESCRIPTOR *pMemDesc, ADDRESS_TRAN
     (void)at;
     if (page >= pMemDesc->shimPages) {
         mmu_found(MMU_PAGE_READ_PAST_END);
-        /* The unkindest answer: the memory seems to go on. */
-        return (pMemDesc->pShimPageSlot[pMemDesc->shimPages - 1] << MMU_SLOT_SHIFT) +
-               (page - pMemDesc->shimPages + 1) * pMemDesc->shimPageSize;
+        /* The unkindest answer: the memory seems to go on, for one page. */
+        return page > pMemDesc->shimPages ? 0
+                                          : (pMemDesc->pShimPageSlot[page - 1] << MMU_SLOT_SHIFT) +
+                                                pMemDesc->shimPageSize;
     }
     return (pMemDesc->pShimPageSlot[page] << MMU_SLOT_SHIFT) + offset % pMemDesc->shimPageSize;
 }

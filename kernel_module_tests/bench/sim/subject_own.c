@@ -61,9 +61,10 @@ uint64_t up_host_phys_addr(const struct up_memory *asked, uint64_t offset_bytes)
 
     if (page >= subject->n_pages) {
         mmu_found(MMU_PAGE_READ_PAST_END);
-        /* The unkindest answer: the memory seems to go on. */
-        return (subject->page_slot[subject->n_pages - 1] << MMU_SLOT_SHIFT) +
-               (page - subject->n_pages + 1) * asked->page_bytes;
+        /* The unkindest answer: the memory seems to go on, for one page. */
+        return page > subject->n_pages ? 0
+                                       : (subject->page_slot[page - 1] << MMU_SLOT_SHIFT) +
+                                             asked->page_bytes;
     }
     return (subject->page_slot[page] << MMU_SLOT_SHIFT) + offset_bytes % asked->page_bytes;
 }
