@@ -71,8 +71,7 @@ def features(path: UpdatePath) -> Features:
     return Features(
         # 580.94.02 to 580.95.05 put the localized bit into the address itself,
         # and so into the BAR1 address too: that mapping is outside BAR1.
-        localized="ALLOC_AS_LOCALIZED" in text + counting
-        and "memdescGetPtePhysAddr" not in text,
+        localized="ALLOC_AS_LOCALIZED" in text + counting and "memdescGetPtePhysAddr" not in text,
         start_offset="startOffset" in text,
         readback="DMA_UPDATE_VASPACE_FLAGS_UPDATE_ALL" not in text,
         unaliases="NV_ERR_NOT_SUPPORTED" in text,
@@ -122,9 +121,7 @@ def _used_macros(source: str, text: str) -> str:
 def extracted_source(path: UpdatePath, dma_parameters: list[str]) -> str:
     """The C text that sim/subject_rm.c includes as EXTRACTED_SOURCE."""
     functions = [*path.helpers, path.update]
-    calls = _call_macro(
-        "TREE_UPDATE", ("pGpu", "pKernelBus", "pMemDesc", "bRelease"), path.update
-    )
+    calls = _call_macro("TREE_UPDATE", ("pGpu", "pKernelBus", "pMemDesc", "bRelease"), path.update)
     if path.increase is not None and path.decrease is not None:
         functions += [path.increase, path.decrease]
         calls += _call_macro(

@@ -97,13 +97,13 @@ def _fault_cases(features: Features) -> Iterator[Case]:
         for operations in ("c", "r"):
             for call in range(1, n + 1):
                 for code in statuses:
-                    faults = ((call, code),)
-                    yield Case(pages, operations, faults=faults, label="one failure")
+                    yield Case(pages, operations, faults=((call, code),), label="one failure")
             for first in range(1, min(n, 4)):
-                faults = ((first, STATUS_NO_MEMORY), (first + 1, STATUS_NOT_SUPPORTED))
-                yield Case(pages, operations, faults=faults, label="two failures")
-                faults = ((first, STATUS_NOT_SUPPORTED), (first + 1, STATUS_NO_MEMORY))
-                yield Case(pages, operations, faults=faults, label="two failures")
+                for pair in (
+                    ((first, STATUS_NO_MEMORY), (first + 1, STATUS_NOT_SUPPORTED)),
+                    ((first, STATUS_NOT_SUPPORTED), (first + 1, STATUS_NO_MEMORY)),
+                ):
+                    yield Case(pages, operations, faults=pair, label="two failures")
         # A reference that could not be taken is not held: taking it again updates again.
         if features.references:
             yield Case(pages, "++-", faults=((1, STATUS_NO_MEMORY),), label="retried reference")
@@ -116,9 +116,7 @@ def corpus(features: Features) -> Iterator[Case]:
 
 
 def _table_row(size_mib: int, outcome: Outcome) -> Row:
-    return Row(
-        size_mib, outcome.maps, outcome.flushes, outcome.invalidates, outcome.pte_writes
-    )
+    return Row(size_mib, outcome.maps, outcome.flushes, outcome.invalidates, outcome.pte_writes)
 
 
 def _table_case(size_mib: int, features: Features) -> Case:

@@ -243,7 +243,12 @@ MUTANTS: tuple[Mutant, ...] = (
         "not supported escapes",
         "a failed mapping call looks like memory that needs none",
         (("status == UP_ERR_NOT_SUPPORTED ? UP_ERR_INVALID_STATE : status", "status"),),
-        (("            status = NV_ERR_INVALID_STATE;", "            status = NV_ERR_NOT_SUPPORTED;"),),
+        (
+            (
+                "            status = NV_ERR_INVALID_STATE;",
+                "            status = NV_ERR_NOT_SUPPORTED;",
+            ),
+        ),
     ),
     Mutant(
         "wrong direction",
@@ -261,34 +266,45 @@ MUTANTS: tuple[Mutant, ...] = (
     Mutant(
         "first reference skips",
         "the first reference does not update, later ones do",
-        ((
-            "!(UP_UPDATE_ONCE && memory->mapping_refcount != 0)",
-            "!(UP_UPDATE_ONCE && memory->mapping_refcount == 0)",
-        ),),
+        (
+            (
+                "!(UP_UPDATE_ONCE && memory->mapping_refcount != 0)",
+                "!(UP_UPDATE_ONCE && memory->mapping_refcount == 0)",
+            ),
+        ),
         ((_HELD, _HELD.replace("!=", "==")),),
     ),
     Mutant(
         "last release skips",
         "the last reference dropped leaves the mapping as it is",
         (("if (--memory->mapping_refcount != 0 ||", "if (memory->mapping_refcount-- != 0 ||"),),
-        ((
-            "if (--pRootMemDesc->staticBar1MappingRefCount != 0 ||",
-            "if (pRootMemDesc->staticBar1MappingRefCount-- != 0 ||",
-        ),),
+        (
+            (
+                "if (--pRootMemDesc->staticBar1MappingRefCount != 0 ||",
+                "if (pRootMemDesc->staticBar1MappingRefCount-- != 0 ||",
+            ),
+        ),
     ),
     Mutant(
         "failed reference held",
         "a reference that could not be taken is counted",
         ((_OWN_COUNT, _OWN_COUNT.replace("== UP_OK", "!= UP_ERR_IN_USE")),),
-        ((
-            "    if (status == NV_OK)\n    {\n        pRootMemDesc->",
-            "    if (status != NV_ERR_IN_USE)\n    {\n        pRootMemDesc->",
-        ),),
+        (
+            (
+                "    if (status == NV_OK)\n    {\n        pRootMemDesc->",
+                "    if (status != NV_ERR_IN_USE)\n    {\n        pRootMemDesc->",
+            ),
+        ),
     ),
     Mutant(
         "kind not compared",
         "a reference with another kind is counted while some are held",
         (("memory->mapping_refcount != 0 && memory->kind !=", "false && memory->kind !="),),
-        (("        requestedKind != pRootMemDesc->", "        NV_FALSE && requestedKind != pRootMemDesc->"),),
+        (
+            (
+                "        requestedKind != pRootMemDesc->",
+                "        NV_FALSE && requestedKind != pRootMemDesc->",
+            ),
+        ),
     ),
 )

@@ -96,9 +96,7 @@ def coverage(step: Step) -> str | None:
     if not step.expected.updates:
         return None
     covered = {
-        slot
-        for call in step.outcome.calls
-        for slot in range(call.slot, call.slot + call.n_slots)
+        slot for call in step.outcome.calls for slot in range(call.slot, call.slot + call.n_slots)
     }
     left = [slot for slot in step.before.page_of_slot() if slot not in covered]
     if not left:

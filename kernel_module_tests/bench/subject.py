@@ -81,7 +81,20 @@ def _parse(lines: Sequence[str]) -> list[Outcome]:
         if word == "op":
             numbers = [int(number) for number in rest[1:]]
             findings = tuple(text for bit, text in _FINDINGS.items() if numbers[8] & bit)
-            outcomes.append(Outcome(rest[0], *numbers[:8], findings))
+            outcomes.append(
+                Outcome(
+                    operation=rest[0],
+                    status=numbers[0],
+                    maps=numbers[1],
+                    pte_writes=numbers[2],
+                    synced_maps=numbers[3],
+                    full_flushes=numbers[4],
+                    partial_flushes=numbers[5],
+                    downgrades=numbers[6],
+                    upgrades=numbers[7],
+                    findings=findings,
+                )
+            )
         elif word == "call":
             outcomes[-1].calls.append(Call(*map(int, rest)))
         elif word == "stale":

@@ -40,6 +40,7 @@ _TOKEN = re.compile(
     r"\"(?:\\.|[^\"\\])*\"|'(?:\\.|[^'\\])*'|\w+|"
     r"->|\+\+|--|<<=|>>=|<<|>>|[<>=!+\-*/%&|^]=|&&|\|\||\S"
 )
+_DIRECTIVE = re.compile(r"^[ \t]*#(?:[^\n]*\\\n)*[^\n]*\n", re.MULTILINE)
 _CALL = re.compile(r"\b([A-Za-z_]\w*)\s*\(")
 
 
@@ -78,12 +79,11 @@ def _closing(text: str, opening: int) -> int | None:
 def _definition_start(text: str, name_offset: int) -> int:
     """Where the definition begins whose name stands at `name_offset`."""
     start = max(text.rfind(mark, 0, name_offset) for mark in (";", "}")) + 1
+    directives_end = 0
     # A preprocessor line ends at its newline, not at a semicolon.
-    directive = None
-    for directive in re.finditer(r"^[ \t]*#(?:[^\n]*\\\n)*[^\n]*\n", text[start:name_offset], re.M):
-        pass
-    if directive is not None:
-        start += directive.end()
+    for directive in _DIRECTIVE.finditer(text[start:name_offset]):
+        directives_end = directive.end()
+    start += directives_end
     return start + len(text[start:name_offset]) - len(text[start:name_offset].lstrip())
 
 

@@ -95,7 +95,9 @@ class Tree:
         """Parameter names of dmaUpdateVASpace_HAL as this tree declares them."""
         header = self.root / "src/nvidia/generated/g_virt_mem_allocator_nvoc.h"
         if not header.is_file():
-            raise DriverError(f"{header}: missing; the bench needs dmaUpdateVASpace_HAL's parameters")
+            raise DriverError(
+                f"{header}: missing; the bench needs dmaUpdateVASpace_HAL's parameters"
+            )
         match = _DMA_MACRO.search(header.read_text())
         if match is None:
             raise DriverError(f"{header}: declares no dmaUpdateVASpace_HAL macro")
