@@ -7,7 +7,8 @@ import numpy as np
 import pandas as pd
 import pytest
 
-from vmmprof.analysis.intervals import median
+from vmmprof.analysis.intervals import Estimate, FloatArray
+from vmmprof.analysis.intervals import median as independent_median
 from vmmprof.analysis.summary import ConditionSummary, outliers, summarise
 from vmmprof.operations import RM_ALLOC, VMM_CYCLE
 from vmmprof.placement import PLAIN, Condition, Placement
@@ -18,6 +19,11 @@ from .synthetic import heavy_tailed, random_walk, samples
 
 SIZES = np.array([2.0, 64.0])
 DOMAIN0 = Placement(domain=0)
+
+
+def median(values: FloatArray) -> Estimate:
+    """The median of samples of successive rounds."""
+    return independent_median(values, np.arange(len(values)))
 
 
 def two_placements(rounds: int = 30, attempt: int = 1, shift_us: float = 0.0) -> pd.DataFrame:

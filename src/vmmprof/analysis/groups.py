@@ -64,6 +64,11 @@ def times_ns(columns: Columns, call: str) -> FloatArray:
     return np.asarray(series, dtype=np.float64)
 
 
+def round_numbers(columns: Columns) -> IntArray:
+    """The round of each row."""
+    return np.asarray(columns["round"], dtype=np.int64)
+
+
 def _placement_codes(columns: Columns) -> tuple[npt.NDArray[np.int32], list[Placement]]:
     series = columns["placement"]
     category = series if isinstance(series, pd.Categorical) else pd.Categorical(series)

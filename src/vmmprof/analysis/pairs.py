@@ -12,7 +12,7 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from vmmprof.analysis.groups import Columns, Group, IntArray, times_ns
+from vmmprof.analysis.groups import Columns, Group, IntArray, round_numbers, times_ns
 from vmmprof.analysis.intervals import Estimate, FloatArray, median
 
 
@@ -28,20 +28,19 @@ class Pairs:
     def extra_ns(self) -> FloatArray:
         return self.placed_ns - self.control_ns
 
-    @property
-    def ratio(self) -> FloatArray:
-        """Ratios of the pairs whose control took any time at all (a modelled call may not)."""
-        some = self.control_ns > 0
-        return self.placed_ns[some] / self.control_ns[some]
-
     def extra(self) -> Estimate | None:
         """Median of the differences in ns; None without a pair."""
-        return median(self.extra_ns) if len(self.rounds) else None
+        return median(self.extra_ns, self.rounds) if len(self.rounds) else None
 
-    def median_ratio(self) -> Estimate | None:
-        """Median of the ratios; None without a pair that has one."""
-        ratio = self.ratio
-        return median(ratio) if len(ratio) else None
+    def ratio(self) -> Estimate | None:
+        """Median of the ratios; None without a pair that has one.
+
+        Pairs whose control took no time at all (a modelled call may not) have none.
+        """
+        some = self.control_ns > 0
+        if not some.any():
+            return None
+        return median(self.placed_ns[some] / self.control_ns[some], self.rounds[some])
 
 
 def _visit_keys(columns: Columns, rows: IntArray) -> IntArray:
@@ -49,7 +48,7 @@ def _visit_keys(columns: Columns, rows: IntArray) -> IntArray:
 
     The visit number tells apart several visits of a condition in one round.
     """
-    rounds = np.asarray(columns["round"])[rows].astype(np.int64)
+    rounds = round_numbers(columns)[rows]
     devices = np.asarray(columns["device"])[rows].astype(np.int64)
     threads = np.asarray(columns["thread"])[rows].astype(np.int64)
     keys = (rounds << 32) | (devices << 24) | (threads << 8)
@@ -82,5 +81,5 @@ def pair(columns: Columns, placed: Group, control: Group, call: str) -> Pairs:
     times = times_ns(columns, call)
     placed_ns, control_ns = times[placed_rows], times[control_rows]
     known = ~(np.isnan(placed_ns) | np.isnan(control_ns))
-    rounds = np.asarray(columns["round"])[placed_rows].astype(np.int64)
+    rounds = round_numbers(columns)[placed_rows]
     return Pairs(rounds[known], placed_ns[known], control_ns[known])

@@ -5,6 +5,8 @@ from __future__ import annotations
 
 import math
 
+import numpy as np
+
 from vmmprof.analysis.intervals import FloatArray, median
 
 FIRST_LOOK_N = 30
@@ -13,10 +15,13 @@ FIRST_LOOK_N = 30
 def relative_half_width(values: FloatArray) -> float:
     """Half the width of the median's 95 % interval over the median.
 
-    ``values``: the usable samples so far, shape (n,). Infinite while ``n``
-    supports no interval. 0.02 means that ``--until-ci 2%`` is reached.
+    ``values``: the usable samples so far in the order taken, shape (n,).
+    Infinite while they support no interval. 0.02 means that ``--until-ci 2%``
+    is reached.
     """
-    return median(values).relative_half_width if len(values) else math.inf
+    if not len(values):
+        return math.inf
+    return median(values, np.arange(len(values))).relative_half_width
 
 
 def next_look(n: int) -> int:

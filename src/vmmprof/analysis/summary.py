@@ -12,6 +12,7 @@ from vmmprof.analysis.groups import (
     Group,
     group_samples,
     headline_attempts,
+    round_numbers,
     times_ns,
 )
 from vmmprof.analysis.intervals import Estimate, FloatArray, median, p90, p99
@@ -74,12 +75,12 @@ def _calls_p50(
 ) -> list[dict[str, Estimate | None]]:
     """Per group, the median of each call; a column is read once for all groups."""
     medians: list[dict[str, Estimate | None]] = [{} for _ in groups]
+    rounds = round_numbers(columns)
     for call in operation.calls:
         times = times_ns(columns, call)
         for group, by_call in zip(groups, medians, strict=True):
-            values = times[group.rows]
-            values = values[~np.isnan(values)]
-            by_call[call] = median(values) if len(values) else None
+            rows = group.rows[~np.isnan(times[group.rows])]
+            by_call[call] = median(times[rows], rounds[rows]) if len(rows) else None
     return medians
 
 
@@ -94,14 +95,15 @@ def summarise(columns: Columns, operation: Operation, headline: str) -> list[Con
     chosen = headline_attempts(groups)
     calls = _calls_p50(columns, operation, groups)
     times = times_ns(columns, headline)
+    rounds = round_numbers(columns)
     summaries = []
     for group, calls_p50 in zip(groups, calls, strict=True):
-        values = times[group.rows]
+        values, of_round = times[group.rows], rounds[group.rows]
         extra = ratio = None
         control = by_key.get((group.condition.control, group.attempt))
         if control is not None and not group.condition.placement.is_plain:
             pairs = pair(columns, group, control, headline)
-            extra, ratio = pairs.extra(), pairs.median_ratio()
+            extra, ratio = pairs.extra(), pairs.ratio()
         n = len(values)
         summaries.append(
             ConditionSummary(
@@ -109,9 +111,9 @@ def summarise(columns: Columns, operation: Operation, headline: str) -> list[Con
                 attempt=group.attempt,
                 is_headline=chosen[group.condition] == group.attempt,
                 n=n,
-                p50=median(values) if n else None,
-                p90=p90(values),
-                p99=p99(values),
+                p50=median(values, of_round) if n else None,
+                p90=p90(values, of_round),
+                p99=p99(values, of_round),
                 max_ns=float(values.max()) if n else None,
                 extra=extra,
                 ratio=ratio,

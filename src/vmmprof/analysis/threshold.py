@@ -13,13 +13,22 @@ reasons and the simulated error rates.
 from __future__ import annotations
 
 import itertools
+import math
 import warnings
 from dataclasses import dataclass
 
 import numpy as np
 import numpy.typing as npt
 
-from vmmprof.analysis.groups import Columns, Group, group_samples, headline_attempts, times_ns
+from vmmprof.analysis.groups import (
+    Columns,
+    Group,
+    IntArray,
+    group_samples,
+    headline_attempts,
+    round_numbers,
+    times_ns,
+)
 from vmmprof.analysis.intervals import CONFIDENCE, Estimate, FloatArray
 from vmmprof.analysis.pairs import pair_rows
 from vmmprof.placement import Placement
@@ -147,13 +156,20 @@ def _median(extra_us: FloatArray) -> FloatArray:
 
 
 def _resampled_medians(extra_us: FloatArray, rng: np.random.Generator) -> FloatArray:
-    """Medians of resampled rounds, shape (resamples, sizes): whole rounds are drawn."""
+    """Medians of resampled rounds, shape (resamples, sizes).
+
+    Whole rounds are drawn, in blocks of neighbouring ones (the first follows
+    the last), so that what sizes and rounds share stays together.
+    """
     rounds, sizes = extra_us.shape
+    length = math.ceil(rounds ** (1 / 3))
+    blocks = -(-rounds // length)
     at_once = max(1, _CELLS_AT_ONCE // (rounds * sizes))
     parts = []
     for done in range(0, _RESAMPLES, at_once):
         count = min(at_once, _RESAMPLES - done)
-        draws = rng.integers(0, rounds, size=(count, rounds))
+        starts = rng.integers(0, rounds, size=(count, blocks, 1))
+        draws = ((starts + np.arange(length)) % rounds).reshape(count, -1)[:, :rounds]
         parts.append(_median(extra_us[draws]))
     medians = np.concatenate(parts)
     return np.where(np.isnan(medians), _median(extra_us), medians)
@@ -263,14 +279,14 @@ def extra_matrix(
     round (threads, devices) become their median.
     """
     times = times_ns(columns, headline)
-    round_column = np.asarray(columns["round"])
+    of_round = round_numbers(columns)
     sizes, parts = [], []
     for group, control in zip(placed, controls, strict=True):
         placed_rows, control_rows = pair_rows(columns, group, control)
         if not len(placed_rows):
             continue
         extra_us = (times[placed_rows] - times[control_rows]) / NS_PER_US
-        parts.append(_median_by_round(round_column[placed_rows].astype(np.int64), extra_us))
+        parts.append(_median_by_round(of_round[placed_rows], extra_us))
         sizes.append(mib(group.condition.size_bytes))
     if not parts:
         return np.empty(0), np.empty((0, 0))
@@ -281,9 +297,7 @@ def extra_matrix(
     return np.array(sizes), matrix
 
 
-def _median_by_round(
-    rounds: np.ndarray[tuple[int], np.dtype[np.int64]], values: FloatArray
-) -> tuple[np.ndarray[tuple[int], np.dtype[np.int64]], FloatArray]:
+def _median_by_round(rounds: IntArray, values: FloatArray) -> tuple[IntArray, FloatArray]:
     unique, first, counts = np.unique(rounds, return_index=True, return_counts=True)
     if (counts == 1).all():
         return unique, values[first]
