@@ -65,13 +65,24 @@ class CudaDriver:
     def __enter__(self) -> CudaDriver:
         context = api.call("cuDevicePrimaryCtxRetain", self._device)
         self._retained = True
-        api.call("cuCtxSetCurrent", context)
+        try:
+            api.call("cuCtxSetCurrent", context)
+        except BaseException as error:
+            # What was not entered is not left.
+            self.__exit__(type(error))
+            raise
         return self
 
-    def __exit__(self, *exc: object) -> None:
-        if self._retained:
-            self._retained = False
+    def __exit__(self, kind: type[BaseException] | None, *exc: object) -> None:
+        if not self._retained:
+            return
+        self._retained = False
+        try:
             api.call("cuDevicePrimaryCtxRelease", self._device)
+        except api.CudaError:
+            # The error that led here says more; the context goes with this process.
+            if kind is None:
+                raise
 
     def granularity_bytes(self, placement: Placement) -> int:
         if placement.noncontiguous:
