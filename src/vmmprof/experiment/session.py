@@ -9,7 +9,7 @@ from contextlib import ExitStack
 from dataclasses import asdict, dataclass, replace
 from pathlib import Path
 
-from vmmprof.drivers.protocol import Driver
+from vmmprof.drivers.protocol import Driver, PlacementUnavailableError
 from vmmprof.errors import ExitCode, NothingMeasuredError, VmmprofError
 from vmmprof.experiment.interrupts import Interrupts
 from vmmprof.experiment.lock import measurement_lock
@@ -109,7 +109,7 @@ def _measure(
         reasons = "; ".join(plan.unavailable.values())
         raise NothingMeasuredError(f"no condition can be measured here: {reasons}")
     if request.scatter:
-        driver.require_alone()
+        _require_alone(driver)
     device_facts = driver.environment()
     pci_bus_id = device_facts.get("pci_bus_id")
     cpus, pinning = cpus_to_pin(request.pin, str(pci_bus_id) if pci_bus_id else None)
@@ -131,6 +131,14 @@ def _measure(
     )
     writer = stack.enter_context(RecordingWriter(request.output, driver.operation, facts))
     return _run(driver, request, plan, writer, interrupts=interrupts, progress=progress)
+
+
+def _require_alone(driver: Driver) -> None:
+    try:
+        driver.require_alone()
+    except PlacementUnavailableError as error:
+        # The whole run is refused, not a part of it.
+        raise NothingMeasuredError(str(error)) from None
 
 
 def _driver_facts(driver: Driver) -> dict[str, object]:
