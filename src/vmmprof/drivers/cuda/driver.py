@@ -73,7 +73,7 @@ class CudaDriver:
             raise
         return self
 
-    def __exit__(self, kind: type[BaseException] | None, *exc: object) -> None:
+    def __exit__(self, *exc: object) -> None:
         if not self._retained:
             return
         self._retained = False
@@ -81,7 +81,7 @@ class CudaDriver:
             api.call("cuDevicePrimaryCtxRelease", self._device)
         except api.CudaError:
             # The error that led here says more; the context goes with this process.
-            if kind is None:
+            if not any(exc):
                 raise
 
     def granularity_bytes(self, placement: Placement) -> int:
@@ -238,6 +238,9 @@ def _core(domain_count: int | None) -> _cycle.CycleCore:
         return _cycle.CycleCore(knows_locality_domains=domain_count is not None)
     except _cycle.MissingSymbolError as error:
         raise NothingMeasuredError(f"this CUDA driver has no {error}; the cycle needs it") from None
+    except RuntimeError as error:
+        # The bindings' own error where the driver is too old to resolve symbols for them.
+        raise NothingMeasuredError(f"this CUDA driver is older than CUDA 12.0: {error}") from None
 
 
 def _text(raw: bytes) -> str:
