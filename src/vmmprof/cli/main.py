@@ -5,8 +5,10 @@ from __future__ import annotations
 
 import argparse
 import os
+import signal
 import sys
 from collections.abc import Sequence
+from types import FrameType
 from typing import NoReturn
 
 from vmmprof import __version__
@@ -52,8 +54,9 @@ def main(argv: Sequence[str]) -> ExitCode:
     except VmmprofError as error:
         print(f"vmmprof: error: {error}", file=sys.stderr)
         return error.exit_code
-    except KeyboardInterrupt:
-        print("vmmprof: interrupted before anything was measured", file=sys.stderr)
+    except KeyboardInterrupt as interrupt:
+        name = interrupt.args[0] if interrupt.args else "SIGINT"
+        print(f"vmmprof: interrupted by {name}", file=sys.stderr)
         return ExitCode.INTERRUPTED
     except BrokenPipeError:
         # The reader went away (| head): nothing is wrong, and nobody is left to tell.
@@ -61,6 +64,14 @@ def main(argv: Sequence[str]) -> ExitCode:
         return ExitCode.OK
 
 
+def _interrupt(number: int, frame: FrameType | None) -> NoReturn:
+    raise KeyboardInterrupt(signal.Signals(number).name)
+
+
 def run() -> NoReturn:
     """Entry point of the installed program."""
+    # As Ctrl-C, so that everything is given back; what nohup ignores stays ignored.
+    for number in (signal.SIGTERM, signal.SIGHUP):
+        if signal.getsignal(number) is signal.SIG_DFL:
+            signal.signal(number, _interrupt)
     sys.exit(main(sys.argv[1:]))

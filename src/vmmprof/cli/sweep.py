@@ -219,6 +219,8 @@ def _show_result(arguments: argparse.Namespace, result: Result) -> None:
             f"not converged: {condition}: the interval is within {width:.1%} of the median, "
             f"not within {arguments.until_ci:.1%}"
         )
+    if result.not_given_back is not None:
+        _say(f"not given back: {result.not_given_back}; it goes with this process")
     if result.usable == 0:
         _say(f"nothing was measured; the attempts are in {result.path}")
         return

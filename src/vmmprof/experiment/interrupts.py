@@ -15,7 +15,7 @@ class Interrupts:
     """While inside, the first of these signals calls ``on_signal`` and is remembered.
 
     A second one meets the handlers from before, so that a user who presses
-    Ctrl-C twice is not kept waiting.
+    Ctrl-C twice is not kept waiting. A signal that is ignored stays so (nohup).
     """
 
     def __init__(self, on_signal: Callable[[], None]) -> None:
@@ -25,6 +25,8 @@ class Interrupts:
 
     def __enter__(self) -> Interrupts:
         for number in _SIGNALS:
+            if signal.getsignal(number) is signal.SIG_IGN:
+                continue
             self._previous[number] = signal.signal(number, self._handle)
         return self
 

@@ -116,6 +116,7 @@ class Runner:
         options = self._options
         done = options.repeats if options.until_ci is None else max(options.repeats, FIRST_LOOK_N)
         self._run_rounds(sorted(self._active), range(done), attempt=1)
+        self._give_up_discarded()
         if options.until_ci is None:
             return
         for _ in range(MAX_DOUBLINGS):
@@ -253,6 +254,17 @@ class Runner:
         self.outcome.failed[condition] = f"{reason} (after {taken} samples)"
         if self._driver.is_sticky(status):
             raise self._end(f"{condition}: {reason}; the context cannot be used any more")
+
+    def _give_up_discarded(self) -> None:
+        """Drop conditions that never got the memory they asked for."""
+        for i in sorted(self._active):
+            discarded = self._samples.discarded(i)
+            if discarded and not len(self._samples.headline_ns(i, attempt=1)):
+                self._active.discard(i)
+                self.outcome.failed[self._conditions[i]] = (
+                    f"discarded: none of {discarded} allocations read back as the memory "
+                    "that was asked for"
+                )
 
     def _report(self, doing: str) -> None:
         elapsed_s = time.monotonic() - self._begin_s

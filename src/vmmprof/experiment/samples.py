@@ -14,7 +14,7 @@ from vmmprof.drivers.protocol import Batch
 from vmmprof.experiment.schedule import Visits
 from vmmprof.operations import Operation
 from vmmprof.placement import Condition
-from vmmprof.recording.schema import Flag
+from vmmprof.recording.schema import DISCARDED, Flag
 from vmmprof.recording.writer import RecordingWriter
 
 # Rows wait at most this long in memory; a kill loses no more.
@@ -48,6 +48,7 @@ class Samples:
         self._kept: list[pd.DataFrame] = []
         self._last_flush = time.monotonic()
         self._headline_ns: dict[tuple[int, int], list[float]] = {}
+        self._discarded = np.zeros(len(conditions), np.int64)
 
     def add(self, batch: Batch, visits: Visits, attempt: int, flag: Flag) -> None:
         """Add the rows of a batch that ran ``visits`` (or the first of them)."""
@@ -74,6 +75,7 @@ class Samples:
         )
         self._waiting.append(frame)
         self._note_headlines(condition, frame, attempt)
+        np.add.at(self._discarded, condition[(flags & np.uint16(DISCARDED)) != 0], 1)
         if time.monotonic() - self._last_flush > _FLUSH_SECONDS:
             self.flush()
 
@@ -89,6 +91,10 @@ class Samples:
     def headline_ns(self, condition: int, attempt: int) -> npt.NDArray[np.float64]:
         """Usable headline times of a condition so far, in the order taken."""
         return np.array(self._headline_ns.get((condition, attempt), ()), np.float64)
+
+    def discarded(self, condition: int) -> int:
+        """Rows of a condition whose memory was not what was asked for, warm-up included."""
+        return int(self._discarded[condition])
 
     @property
     def usable(self) -> int:

@@ -6,11 +6,11 @@ from __future__ import annotations
 import time
 from collections.abc import Callable, Mapping, Sequence
 from contextlib import ExitStack
-from dataclasses import asdict, dataclass
+from dataclasses import asdict, dataclass, replace
 from pathlib import Path
 
-from vmmprof.drivers.protocol import Driver
-from vmmprof.errors import ExitCode, NothingMeasuredError
+from vmmprof.drivers.protocol import Driver, PlacementUnavailableError
+from vmmprof.errors import ExitCode, NothingMeasuredError, VmmprofError
 from vmmprof.experiment.interrupts import Interrupts
 from vmmprof.experiment.lock import measurement_lock
 from vmmprof.experiment.pinning import cpus_to_pin, pinned
@@ -39,12 +39,17 @@ class Request:
 
 @dataclass(frozen=True)
 class Result:
-    """What a session did; ``path`` is the recording."""
+    """What a session did; ``path`` is the recording.
+
+    ``not_given_back`` says what could not be given back after everything was
+    measured and saved.
+    """
 
     path: Path
     plan: Plan
     outcome: Outcome
     usable: int
+    not_given_back: str | None = None
 
     @property
     def missing(self) -> dict[str, str]:
@@ -74,38 +79,66 @@ def measure(
     before measuring are raised; from then on everything ends in a Result and a
     saved recording.
     """
-    with ExitStack() as stack:
-        if request.lock and not driver.is_model:
-            stack.enter_context(measurement_lock())
-        stack.enter_context(driver)
-        plan = make_plan(request.sizes, request.placements, request.scatter, driver)
-        on_plan(plan)
-        if not plan.conditions:
-            reasons = "; ".join(plan.unavailable.values())
-            raise NothingMeasuredError(f"no condition can be measured here: {reasons}")
-        if request.scatter:
-            driver.require_alone()
-        device_facts = driver.environment()
-        pci_bus_id = device_facts.get("pci_bus_id")
-        cpus, pinning = cpus_to_pin(request.pin, str(pci_bus_id) if pci_bus_id else None)
-        stack.enter_context(pinned(cpus))
-        facts = environment.merged(
-            environment.preamble(list(request.command)),
-            _driver_facts(driver),
-            {
-                "conditions": len(plan.conditions),
-                "placements_asked_for": request.placements,
-                "scatter": request.scatter,
-                "options": asdict(request.options),
-                "pinning": pinning,
-                "locked": request.lock and not driver.is_model,
-                "gpu": device_facts,
-                "machine": environment.machine(),
-            },
-            request.facts,
-        )
-        writer = stack.enter_context(RecordingWriter(request.output, driver.operation, facts))
-        return _run(driver, request, plan, writer, progress)
+    result = None
+    try:
+        with ExitStack() as stack:
+            result = _measure(stack, driver, request, on_plan, progress)
+    except VmmprofError as error:
+        if result is None:
+            raise
+        return replace(result, not_given_back=str(error))
+    return result
+
+
+def _measure(
+    stack: ExitStack,
+    driver: Driver,
+    request: Request,
+    on_plan: Callable[[Plan], None],
+    progress: ProgressCallback,
+) -> Result:
+    """Everything that is taken for the measurement is given back with ``stack``."""
+    # First in, last out: a signal never ends the taking or the giving back half-way.
+    interrupts = stack.enter_context(Interrupts(driver.request_stop))
+    if request.lock and not driver.is_model:
+        stack.enter_context(measurement_lock())
+    stack.enter_context(driver)
+    plan = make_plan(request.sizes, request.placements, request.scatter, driver)
+    on_plan(plan)
+    if not plan.conditions:
+        reasons = "; ".join(plan.unavailable.values())
+        raise NothingMeasuredError(f"no condition can be measured here: {reasons}")
+    if request.scatter:
+        _require_alone(driver)
+    device_facts = driver.environment()
+    pci_bus_id = device_facts.get("pci_bus_id")
+    cpus, pinning = cpus_to_pin(request.pin, str(pci_bus_id) if pci_bus_id else None)
+    stack.enter_context(pinned(cpus))
+    facts = environment.merged(
+        environment.preamble(list(request.command)),
+        _driver_facts(driver),
+        {
+            "conditions": len(plan.conditions),
+            "placements_asked_for": request.placements,
+            "scatter": request.scatter,
+            "options": asdict(request.options),
+            "pinning": pinning,
+            "locked": request.lock and not driver.is_model,
+            "gpu": device_facts,
+            "machine": environment.machine(),
+        },
+        request.facts,
+    )
+    writer = stack.enter_context(RecordingWriter(request.output, driver.operation, facts))
+    return _run(driver, request, plan, writer, interrupts=interrupts, progress=progress)
+
+
+def _require_alone(driver: Driver) -> None:
+    try:
+        driver.require_alone()
+    except PlacementUnavailableError as error:
+        # The whole run is refused, not a part of it.
+        raise NothingMeasuredError(str(error)) from None
 
 
 def _driver_facts(driver: Driver) -> dict[str, object]:
@@ -123,20 +156,21 @@ def _run(
     request: Request,
     plan: Plan,
     writer: RecordingWriter,
+    *,
+    interrupts: Interrupts,
     progress: ProgressCallback,
 ) -> Result:
     begin_s = time.monotonic()
     samples = Samples(plan.conditions, driver.operation, driver.headline, request.device, writer)
-    with Interrupts(driver.request_stop) as interrupts:
-        runner = Runner(
-            driver,
-            plan.conditions,
-            request.options,
-            samples=samples,
-            interrupts=interrupts,
-            progress=progress,
-        )
-        outcome = runner.run()
+    runner = Runner(
+        driver,
+        plan.conditions,
+        request.options,
+        samples=samples,
+        interrupts=interrupts,
+        progress=progress,
+    )
+    outcome = runner.run()
     result = Result(request.output, plan, outcome, samples.usable)
     writer.finish(
         "complete" if outcome.ended_early is None else outcome.ended_early,

@@ -65,13 +65,24 @@ class CudaDriver:
     def __enter__(self) -> CudaDriver:
         context = api.call("cuDevicePrimaryCtxRetain", self._device)
         self._retained = True
-        api.call("cuCtxSetCurrent", context)
+        try:
+            api.call("cuCtxSetCurrent", context)
+        except BaseException as error:
+            # What was not entered is not left.
+            self.__exit__(type(error))
+            raise
         return self
 
     def __exit__(self, *exc: object) -> None:
-        if self._retained:
-            self._retained = False
+        if not self._retained:
+            return
+        self._retained = False
+        try:
             api.call("cuDevicePrimaryCtxRelease", self._device)
+        except api.CudaError:
+            # The error that led here says more; the context goes with this process.
+            if not any(exc):
+                raise
 
     def granularity_bytes(self, placement: Placement) -> int:
         if placement.noncontiguous:
@@ -227,6 +238,9 @@ def _core(domain_count: int | None) -> _cycle.CycleCore:
         return _cycle.CycleCore(knows_locality_domains=domain_count is not None)
     except _cycle.MissingSymbolError as error:
         raise NothingMeasuredError(f"this CUDA driver has no {error}; the cycle needs it") from None
+    except RuntimeError as error:
+        # The bindings' own error where the driver is too old to resolve symbols for them.
+        raise NothingMeasuredError(f"this CUDA driver is older than CUDA 12.0: {error}") from None
 
 
 def _text(raw: bytes) -> str:
