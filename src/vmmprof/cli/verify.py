@@ -30,7 +30,7 @@ checks:
   bar1     write through CUDA, read every 2 MiB page back through BAR1
   reuse    the same, on pages that change hands between placements
   sharing  time export, import, map, duplicate; does the update loop run again?
-  leak     cycles of all of it, and a SIGKILL at every step, leave nothing behind
+  leak     cycles of all that, and SIGKILL at every step, leave nothing behind
   all      the four of them (the default)
 
 exit codes: 0 all passed; 1 a check failed; 2 bad input; 3 nothing could be
