@@ -4,6 +4,7 @@
 from __future__ import annotations
 
 import json
+import signal
 import subprocess
 import sys
 from collections.abc import Callable
@@ -13,10 +14,11 @@ from pathlib import Path
 import pytest
 
 from tests.simulated.card import Card, Fault
-from tests.simulated.cuda import SimulatedGpu
+from tests.simulated.cuda import SimulatedAllocation, SimulatedGpu
 from tests.simulated.rm import SimulatedRm
 from vmmprof.cli.main import main
 from vmmprof.errors import ExitCode
+from vmmprof.experiment.lock import measurement_lock
 from vmmprof.verify import leak, text
 from vmmprof.verify import session as sessions
 from vmmprof.verify.outcome import Report
@@ -36,8 +38,9 @@ Run = Callable[..., ExitCode]
 
 
 @pytest.fixture
-def verify(monkeypatch: pytest.MonkeyPatch) -> Run:
+def verify(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> Run:
     """``verify("bar1", "--sizes", "8M", faults=[...])``."""
+    lock_path = tmp_path / "lock"
 
     def run(*arguments: str, faults: tuple[Fault, ...] = (), pages: int = 64) -> ExitCode:
         card = Card(pages, set(faults))
@@ -46,6 +49,7 @@ def verify(monkeypatch: pytest.MonkeyPatch) -> Run:
         monkeypatch.setattr("vmmprof.verify.cuda.CudaGpu", lambda device: EnteredGpu(card, rm))
         monkeypatch.setattr("vmmprof.kernel.rm.client.KernelTransport", lambda: rm)
         monkeypatch.setattr(leak, "kill_victim", lambda device, step: None)
+        monkeypatch.setattr("vmmprof.experiment.lock.LOCK_PATH", lock_path)
         monkeypatch.setattr("os.geteuid", lambda: 1000 if card.has(Fault.NOT_ROOT) else 0)
         return main(["verify", *arguments])
 
@@ -136,6 +140,47 @@ def test_exit_codes(
     verify: Run, arguments: list[str], faults: tuple[Fault, ...], code: ExitCode
 ) -> None:
     assert verify(*arguments, faults=faults) is code
+
+
+def test_another_measurement_is_waited_for_by_the_user(
+    verify: Run, capsys: pytest.CaptureFixture[str], tmp_path: Path
+) -> None:
+    with measurement_lock(tmp_path / "lock"):
+        assert verify("bar1", "--sizes", "2M") is ExitCode.NOTHING_MEASURED
+        assert "another measurement is running" in capsys.readouterr().err
+        assert verify("bar1", "--sizes", "2M", "--no-lock") is ExitCode.OK
+
+
+@pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGTERM, signal.SIGHUP])
+def test_a_signal_gives_back_and_shows_what_was_checked(
+    verify: Run,
+    capsys: pytest.CaptureFixture[str],
+    monkeypatch: pytest.MonkeyPatch,
+    number: signal.Signals,
+) -> None:
+    poisoned = []
+    poison = SimulatedAllocation.poison
+
+    def poison_and_signal(self: SimulatedAllocation, word: int) -> None:
+        poison(self, word)
+        poisoned.append(self)
+        if len(poisoned) == 2:
+            signal.raise_signal(number)
+
+    monkeypatch.setattr(SimulatedAllocation, "poison", poison_and_signal)
+    before = signal.getsignal(number)
+    assert verify("bar1", "--sizes", "2M,8M", "--json") is ExitCode.INTERRUPTED
+    captured = capsys.readouterr()
+    document = json.loads(captured.out)
+    assert document["exit_code"] == ExitCode.INTERRUPTED
+    # The first case is whole, the second ends where its poison was written.
+    assert document["totals"] == {"passed": 20, "failed": 0, "untested": 0, "waived": 1}
+    assert captured.err.splitlines()[-1] == "interrupted: this is what was checked until then"
+    gpu = poisoned[-1]._gpu
+    assert gpu.mapped == 0
+    assert len(gpu.card.free_pages) == gpu.card.total_pages
+    assert not gpu.rm.files
+    assert signal.getsignal(number) is before
 
 
 def test_bad_input_is_one_line(verify: Run, capsys: pytest.CaptureFixture[str]) -> None:

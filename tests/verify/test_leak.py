@@ -127,14 +127,24 @@ def test_a_kill_that_leaves_memory_behind_is_caught(bench: OpenBench) -> None:
     made.card.free_pages += held
 
 
-def test_a_victim_that_gets_nowhere_is_a_failure_with_its_reason(bench: OpenBench) -> None:
+def test_a_victim_that_gets_nowhere_leaves_its_step_untested(bench: OpenBench) -> None:
     made = bench()
 
     def fail(step: str) -> None:
         raise leak.VictimError("the process to be killed never was created: no driver")
 
     leak.check_kills(made.session, fail, ["created"], asked=True)
-    assert made.details_of("SIGKILL when created leaves nothing behind").endswith("no driver")
+    (check,) = made.report.checks
+    assert check.outcome is Outcome.UNTESTED
+    assert check.detail.endswith("no driver")
+
+
+def test_a_python_that_cannot_be_run_leaves_its_step_untested(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    monkeypatch.setattr(sys, "executable", "/nonexistent/python")
+    with pytest.raises(leak.VictimError, match="no process to be killed could be started"):
+        leak.kill_victim(0, "created")
 
 
 STAND_IN = """

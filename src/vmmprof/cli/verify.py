@@ -6,6 +6,7 @@ from __future__ import annotations
 import argparse
 import json
 import sys
+from contextlib import nullcontext
 from typing import TYPE_CHECKING, TextIO
 
 from vmmprof.errors import ExitCode, UsageError
@@ -30,7 +31,7 @@ checks:
   bar1     write through CUDA, read every 2 MiB page back through BAR1
   reuse    the same, on pages that change hands between placements
   sharing  time export, import, map, duplicate; does the update loop run again?
-  leak     cycles of all of it, and a SIGKILL at every step: nothing is left
+  leak     cycles of all that, and SIGKILL at every step, leave nothing behind
   all      the four of them (the default)
 
 exit codes: 0 all passed; 1 a check failed; 2 bad input; 3 nothing could be
@@ -81,6 +82,9 @@ def add_parser(subparsers: argparse._SubParsersAction[argparse.ArgumentParser]) 
         metavar="N",
         help="words read of each 2 MiB page beside its three tags (512)",
     )
+    parser.add_argument(
+        "--no-lock", action="store_true", help="check although another vmmprof measures"
+    )
     parser.add_argument("--json", action="store_true", help="JSON on stdout, text on stderr")
     parser.add_argument("--quiet", action="store_true", help="no text but errors")
     parser.set_defaults(handler=handler)
@@ -94,6 +98,7 @@ def _positive(text: str) -> int:
 
 def handler(args: argparse.Namespace) -> ExitCode:
     """Run the checks and say how they went."""
+    from vmmprof.experiment.interrupts import Interrupts
     from vmmprof.verify.outcome import Report
     from vmmprof.verify.text import as_json, closing_lines
 
@@ -103,13 +108,28 @@ def handler(args: argparse.Namespace) -> ExitCode:
     output = _Output(sys.stderr if args.json else sys.stdout, quiet=args.quiet)
     report = Report()
     report.on_check = lambda check: output.case_changed(report, check)
-    facts = _run(args, sizes, report, output)
+    machine: dict[str, object] = {}
+    code = None
+    try:
+        with Interrupts(_interrupt):
+            _run(args, sizes, report, output, machine)
+    except KeyboardInterrupt:
+        code = ExitCode.INTERRUPTED
     output.end_case(report)
     output.lines(closing_lines(report))
+    if code is ExitCode.INTERRUPTED:
+        output.lines(["interrupted: this is what was checked until then"])
+    code = report.exit_code() if code is None else code
     if args.json:
-        json.dump({"machine": facts, **as_json(report)}, sys.stdout, indent=1)
+        document = {"machine": machine, **as_json(report), "exit_code": int(code)}
+        json.dump(document, sys.stdout, indent=1)
         print()
-    return report.exit_code()
+    return code
+
+
+def _interrupt() -> None:
+    # Unwinds every context on the way out, which gives everything back.
+    raise KeyboardInterrupt
 
 
 def _sizes(text: str) -> tuple[int, ...]:
@@ -121,24 +141,29 @@ def _sizes(text: str) -> tuple[int, ...]:
 
 
 def _run(
-    args: argparse.Namespace, sizes: tuple[int, ...], report: Report, output: _Output
-) -> dict[str, object]:
-    """Run the chosen checks; returns the machine's facts."""
+    args: argparse.Namespace,
+    sizes: tuple[int, ...],
+    report: Report,
+    output: _Output,
+    machine: dict[str, object],
+) -> None:
+    """Run the chosen checks; ``machine`` takes the facts of where."""
+    from vmmprof.experiment.lock import measurement_lock
     from vmmprof.verify import session as sessions
     from vmmprof.verify.cuda import CudaGpu
 
     with (
+        nullcontext() if args.no_lock else measurement_lock(),
         CudaGpu(args.device) as gpu,
         sessions.opened(gpu, report, words_per_page=args.words) as session,
     ):
-        facts = session.machine_facts()
-        output.lines([*(f"{name:<14} {value}" for name, value in facts.items()), ""])
+        machine.update(session.machine_facts())
+        output.lines([*(f"{name:<14} {value}" for name, value in machine.items()), ""])
         wishes = sessions.wishes(session, args.placement, sizes, sizes_asked=args.sizes is not None)
         sessions.waive_missing_domains(session, args.placement)
         chosen = CHECKS if args.check == "all" else (args.check,)
         for name in chosen:
             _RUNNERS[name](args, session, wishes, sizes)
-        return facts
 
 
 def _bar1(

@@ -121,8 +121,8 @@ def check_kills(
         before = holdings(session)
         try:
             kill_at(step)
-        except VmmprofError as error:
-            session.report.check(CASE, name, False, str(error))
+        except VictimError as error:
+            session.report.cannot(CASE, name, str(error), asked=asked)
             continue
         lost = _lost_when_settled(session, before)
         session.report.check(CASE, name, not lost, "lost " + ", ".join(lost) if lost else "")
@@ -135,9 +135,17 @@ class VictimError(VmmprofError):
 def kill_victim(device: int, step: str, size_bytes: int = VICTIM_BYTES) -> None:
     """Start a victim, wait until it has reached ``step``, and SIGKILL it."""
     command = [sys.executable, "-m", victim.__name__, str(device), str(size_bytes), step]
-    with subprocess.Popen(
-        command, stdin=subprocess.PIPE, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True
-    ) as process:
+    try:
+        process = subprocess.Popen(
+            command,
+            stdin=subprocess.PIPE,
+            stdout=subprocess.PIPE,
+            stderr=subprocess.PIPE,
+            text=True,
+        )
+    except OSError as error:
+        raise VictimError(f"no process to be killed could be started: {error}") from error
+    with process:
         too_late = Timer(_VICTIM_START_SECONDS, process.kill)
         too_late.start()
         try:

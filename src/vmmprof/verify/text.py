@@ -87,7 +87,6 @@ def as_json(report: Report) -> dict[str, Any]:
         ],
         "facts": report.facts,
         "totals": {outcome.value: report.count(outcome) for outcome in Outcome},
-        "exit_code": int(report.exit_code()),
     }
 
 
