@@ -24,7 +24,7 @@ class CannotPatchError(DriverError):
     """The tree is not a stock one of a known class; carries check's exit code."""
 
     def __init__(self, result: CheckResult) -> None:
-        super().__init__(result.text())
+        super().__init__(f"driver {result.version}: {result.message}; 'driver check' says more")
         self.exit_code = result.code
 
 

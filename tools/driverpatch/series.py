@@ -4,7 +4,9 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
+from contextlib import suppress
 from dataclasses import dataclass
+from importlib import import_module
 from pathlib import Path
 from typing import Any
 
@@ -135,17 +137,19 @@ class Series:
         return known.update.patched["ab" if arm == "abc" else arm], counting
 
 
+def _toml() -> Any:
+    """The standard library's TOML module, or its older twin for Python 3.10."""
+    for name in ("tomllib", "tomli"):
+        with suppress(ModuleNotFoundError):
+            return import_module(name)
+    raise DriverError(
+        "this Python has no tomllib; use Python 3.11 or later, or install python3-tomli"
+    )
+
+
 def _read_toml(path: Path) -> dict[str, Any]:
+    toml = _toml()
     try:
-        import tomllib
-    except ModuleNotFoundError:  # Python 3.10
-        try:
-            import tomli as tomllib
-        except ModuleNotFoundError:
-            raise DriverError(
-                "this Python has no tomllib; use Python 3.11 or later, or install python3-tomli"
-            ) from None
-    try:
-        return tomllib.loads(path.read_text(encoding="utf-8"))
-    except (OSError, tomllib.TOMLDecodeError) as error:
+        return dict(toml.loads(path.read_text(encoding="utf-8")))
+    except (OSError, toml.TOMLDecodeError) as error:
         raise DriverError(f"{path}: cannot be read as TOML: {error}") from error
