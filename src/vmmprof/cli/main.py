@@ -10,10 +10,10 @@ from collections.abc import Sequence
 from typing import NoReturn
 
 from vmmprof import __version__
-from vmmprof.cli import doctor, report, sweep, verify
+from vmmprof.cli import doctor, report, sweep, trace, verify
 from vmmprof.errors import ExitCode, UsageError, VmmprofError
 
-COMMANDS = (sweep, report, doctor, verify)
+COMMANDS = (sweep, report, doctor, verify, trace)
 
 _EPILOG = """\
 exit codes: 0 all done; 1 a check or comparison failed; 2 bad input;
