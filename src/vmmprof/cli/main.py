@@ -12,10 +12,10 @@ from types import FrameType
 from typing import NoReturn
 
 from vmmprof import __version__
-from vmmprof.cli import doctor, model, report, sweep, verify
+from vmmprof.cli import doctor, model, report, sweep, trace, verify
 from vmmprof.errors import ExitCode, UsageError, VmmprofError
 
-COMMANDS = (sweep, report, doctor, verify, model)
+COMMANDS = (sweep, report, trace, verify, doctor, model)
 
 _EPILOG = """\
 exit codes: 0 all done; 1 a check or comparison failed; 2 bad input;

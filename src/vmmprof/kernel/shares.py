@@ -52,16 +52,21 @@ def share(counts: Counts, part: Iterable[Phase], whole: Iterable[Phase]) -> Shar
     """
     parts = counts[:, [PHASES.index(phase) for phase in part]].sum(axis=1)
     wholes = counts[:, [PHASES.index(phase) for phase in whole]].sum(axis=1)
+    return ratio_share(parts.astype(np.float64), wholes.astype(np.float64))
+
+
+def ratio_share(parts: npt.NDArray[np.float64], wholes: npt.NDArray[np.float64]) -> Share:
+    """Sum of the parts as a share of the sum of the wholes, bootstrapped over pairs."""
     if wholes.sum() == 0:
         return Share(np.nan, np.nan, np.nan)
     random = np.random.default_rng(0)
-    picks = random.integers(0, len(counts), (RESAMPLES, len(counts)))
-    resampled_wholes = wholes[picks].sum(axis=1)
-    resampled_parts = parts[picks].sum(axis=1)
-    usable = resampled_wholes > 0
-    ratios = resampled_parts[usable] / resampled_wholes[usable]
+    ratios = np.empty(RESAMPLES)
+    for index in range(RESAMPLES):
+        picks = random.integers(0, len(parts), len(parts))
+        whole_sum = wholes[picks].sum()
+        ratios[index] = parts[picks].sum() / whole_sum if whole_sum > 0 else np.nan
     tail = (1 - CONFIDENCE) / 2
-    low, high = np.quantile(ratios, [tail, 1 - tail])
+    low, high = np.nanquantile(ratios, [tail, 1 - tail])
     return Share(float(parts.sum() / wholes.sum()), float(low), float(high))
 
 

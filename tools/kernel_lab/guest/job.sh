@@ -12,7 +12,6 @@ $B mount -t bpf none /sys/fs/bpf
 $B mkdir -p /dev/shm /dev/pts
 $B mount -t tmpfs none /dev/shm
 $B mount -t devpts none /dev/pts
-$B mount -t tmpfs -o mode=1777 none /tmp
 $B ip link set lo up
 $B hostname kernel-lab
 . $LAB/environment.sh

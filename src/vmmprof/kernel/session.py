@@ -1,0 +1,183 @@
+# SPDX-License-Identifier: MIT
+"""One trace: a target, a method, and the events it gave."""
+
+from __future__ import annotations
+
+import os
+import signal
+import time
+from collections.abc import Sequence
+from contextlib import AbstractContextManager
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Protocol
+
+import pyarrow as pa
+
+from vmmprof.errors import UsageError
+from vmmprof.kernel import kprobe_events, probe_module, sampling
+from vmmprof.kernel.symbols import SymbolTable, resolve_path
+from vmmprof.kernel.update_path import DRIVER_MODULE
+
+POLL_S = 0.05
+CANNOT_EXECUTE = 127
+
+
+@dataclass(frozen=True)
+class Target:
+    """What to trace: a command to run, a process with its future children, or everything."""
+
+    command: tuple[str, ...] = ()
+    pid: int | None = None
+
+    def __str__(self) -> str:
+        if self.command:
+            return " ".join(self.command)
+        return "every process" if self.pid is None else f"process {self.pid}"
+
+
+@dataclass(frozen=True)
+class Trace:
+    """What a trace gave. ``exit_status`` is the command's, None for other targets."""
+
+    target: Target
+    events: pa.Table
+    exit_status: int | None
+    interrupted: bool
+    seconds: float
+
+
+class _Events(Protocol):
+    def events(self) -> pa.Table: ...
+
+
+class Probe(Protocol):
+    """What a method's context manager gives."""
+
+    def poll(self) -> None: ...
+
+    def result(self) -> _Events: ...
+
+
+def trace(
+    method: str,
+    target: Target,
+    *,
+    module: str = DRIVER_MODULE,
+    period_ns: int = sampling.DEFAULT_PERIOD_NS,
+    max_time_s: float | None = None,
+) -> Trace:
+    """Trace until the target ends, the time is up, or SIGINT or SIGTERM comes.
+
+    ``method`` must be one that works here. An interrupted command is asked to
+    end by SIGTERM; what was seen until then is in the result.
+    """
+    child = _Child(target.command) if target.command else None
+    pid = child.pid if child is not None else target.pid
+    if pid is not None and not Path(f"/proc/{pid}").exists():
+        raise UsageError(f"process {pid} does not exist")
+    interrupted = False
+    try:
+        with _probe(method, pid, child is not None, module, period_ns) as probe:
+            started_s = time.monotonic()
+            try:
+                if isinstance(probe, sampling.Sampler) and child is None:
+                    probe.start()
+                if child is not None:
+                    child.release()
+                _follow(probe, child, pid, max_time_s)
+            except KeyboardInterrupt:
+                interrupted = True
+            if child is not None:
+                child.end()
+            probe.poll()
+            seconds = time.monotonic() - started_s
+            events = probe.result().events()
+    finally:
+        if child is not None:
+            child.end()
+    return Trace(target, events, None if child is None else child.exit_status, interrupted, seconds)
+
+
+def _probe(
+    method: str, pid: int | None, on_exec: bool, module: str, period_ns: int
+) -> AbstractContextManager[Probe]:
+    if method == sampling.METHOD:
+        return sampling.Sampler(
+            sampling.EVERY_PROCESS if pid is None else pid,
+            on_exec=on_exec,
+            period_ns=period_ns,
+            module=module,
+        )
+    table = SymbolTable.read()
+    kinds = {
+        kprobe_events.METHOD: kprobe_events.KprobeEvents,
+        probe_module.METHOD: probe_module.ModuleProbes,
+    }
+    return kinds[method](resolve_path(table, module), table, pid)
+
+
+def _follow(probe: Probe, child: _Child | None, pid: int | None, max_time_s: float | None) -> None:
+    deadline_s = None if max_time_s is None else time.monotonic() + max_time_s
+    while deadline_s is None or time.monotonic() < deadline_s:
+        probe.poll()
+        if child is not None and child.has_ended():
+            return
+        if child is None and pid is not None and not Path(f"/proc/{pid}").exists():
+            return
+        time.sleep(POLL_S)
+
+
+class _Child:
+    """A command that is held before its first instruction until :meth:`release`."""
+
+    def __init__(self, command: Sequence[str]) -> None:
+        self.exit_status: int | None = None
+        gate_read, gate_write = os.pipe()
+        self.pid = os.fork()
+        if self.pid == 0:
+            os.close(gate_write)
+            _become(command, gate_read)
+        os.close(gate_read)
+        self._gate: int | None = gate_write
+
+    def release(self) -> None:
+        assert self._gate is not None
+        os.write(self._gate, b"\0")
+        self._close_gate()
+
+    def has_ended(self) -> bool:
+        if self.exit_status is None:
+            pid, status = os.waitpid(self.pid, os.WNOHANG)
+            if pid != 0:
+                self._note(status)
+        return self.exit_status is not None
+
+    def end(self) -> None:
+        """Ask it to end and wait; nothing when it has."""
+        # A closed gate that was never opened ends the held child by itself.
+        self._close_gate()
+        if not self.has_ended():
+            os.kill(self.pid, signal.SIGTERM)
+            self._note(os.waitpid(self.pid, 0)[1])
+
+    def _note(self, status: int) -> None:
+        code = os.waitstatus_to_exitcode(status)
+        self.exit_status = code if code >= 0 else 128 - code
+
+    def _close_gate(self) -> None:
+        if self._gate is not None:
+            os.close(self._gate)
+            self._gate = None
+
+
+def _become(command: Sequence[str], gate: int) -> None:
+    """In the child: wait for the gate, then be the command. Never returns."""
+    try:
+        if os.read(gate, 1):
+            os.close(gate)
+            os.execvp(command[0], list(command))
+    except OSError as error:
+        os.write(2, f"vmmprof: {command[0]}: {error.strerror}\n".encode())
+    finally:
+        os._exit(CANNOT_EXECUTE)

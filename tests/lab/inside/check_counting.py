@@ -1,0 +1,135 @@
+# SPDX-License-Identifier: MIT
+"""Counts of every counting method are exact, whatever the driver and its callers do."""
+
+from __future__ import annotations
+
+import os
+import threading
+import time
+from collections.abc import Iterator
+
+import pytest
+
+from vmmprof.kernel.counting import CountingProbe, UpdateCall
+
+from .mock import Mock, Request, insert, inserted, loaded, remove
+from .probes import attached
+
+# Iterations and synchronisations of one update of 512 pages in runs of 16.
+ARMS = {"stock": (512, 512), "a": (32, 32), "b": (512, 1), "ab": (32, 1)}
+ALL = [
+    *(("module", "padless", flavour) for flavour in ARMS),
+    ("module", "padded", "stock"),
+    *(("kprobe", "padded", flavour) for flavour in ("stock", "ab")),
+]
+ITERATIONS = (1, 23, 512, 4096)
+
+
+class Attached:
+    """A mock with a probe on it."""
+
+    def __init__(self, mock: Mock, probe: CountingProbe, flavour: str) -> None:
+        self.mock = mock
+        self.probe = probe
+        self.flavour = flavour
+        self._seen = 0
+
+    def calls(self) -> list[UpdateCall]:
+        """Calls since the last look; nothing may have been lost."""
+        self.probe.poll()
+        result = self.probe.result()
+        assert result.losses.total == 0, result.losses
+        found = list(result.calls[self._seen :])
+        self._seen = len(result.calls)
+        return found
+
+
+@pytest.fixture(scope="module", params=ALL, ids="-".join)
+def on(request: pytest.FixtureRequest) -> Iterator[Attached]:
+    method, pads, flavour = request.param
+    with loaded(pads, flavour) as mock, attached(method, mock) as probe:
+        yield Attached(mock, probe, flavour)
+
+
+@pytest.mark.parametrize("iterations", ITERATIONS)
+def test_iterations(on: Attached, iterations: int) -> None:
+    on.mock.reset()
+    on.mock.run(Request(iterations, run_pages=1, outside_calls=300))
+    (call,) = on.calls()
+    truth = on.mock.truth()
+    assert truth["outside_flushes"] == 300
+    syncs = 1 if "b" in on.flavour else iterations
+    assert (call.maps, call.barriers, call.invalidates) == (iterations, syncs, syncs)
+    assert call.page_flushes == truth["page_flushes"] == iterations
+    assert call.bytes == iterations << 21
+
+
+def test_arms(on: Attached) -> None:
+    on.mock.run(Request(512, run_pages=16))
+    (call,) = on.calls()
+    assert (call.maps, call.barriers) == ARMS[on.flavour]
+    assert (call.runs, call.bytes, call.invalidates) == (32, 1 << 30, ARMS[on.flavour][1])
+
+
+def test_direction(on: Attached) -> None:
+    on.mock.run(Request(2))
+    on.mock.run(Request(2, release=1))
+    calls = on.calls()
+    directions = on.probe.result().directions
+    assert [directions[call.caller] for call in calls] == ["commit", "release"]
+
+
+def test_many_threads_inside(on: Attached) -> None:
+    request = Request(4, sleep_us=3000)
+    threads = [threading.Thread(target=on.mock.run, args=(request,)) for _ in range(32)]
+    for thread in threads:
+        thread.start()
+    for thread in threads:
+        thread.join()
+    calls = on.calls()
+    assert len(calls) == 32 == len({call.tid for call in calls})
+    syncs = 1 if "b" in on.flavour else 4
+    assert {(call.maps, call.barriers, call.invalidates) for call in calls} == {(4, syncs, syncs)}
+
+
+def test_migration(on: Attached) -> None:
+    seen = set()
+    tid = []
+
+    def work() -> None:
+        tid.append(threading.get_native_id())
+        on.mock.run(Request(64, sleep_us=500))
+
+    thread = threading.Thread(target=work)
+    thread.start()
+    turn = 0
+    while thread.is_alive():
+        if tid:
+            try:
+                os.sched_setaffinity(tid[0], {turn % 2})
+                stat = open(f"/proc/{tid[0]}/stat").read()  # noqa: PTH123, SIM115
+            except (ProcessLookupError, FileNotFoundError):
+                break
+            seen.add(stat.rsplit(")", 1)[1].split()[36])
+            turn += 1
+        time.sleep(0.002)
+    thread.join()
+    (call,) = on.calls()
+    assert call.maps == 64
+    if "b" not in on.flavour:
+        assert call.barriers == 64
+        assert seen == {"0", "1"}
+
+
+def test_reload_is_noticed() -> None:
+    name = "vmmprof_mock_padless_stock"
+    assert insert(name).returncode == 0
+    with attached("module", Mock(name)) as probe:
+        assert not probe.result().reloaded
+        assert remove(name).returncode == 0
+        with inserted(name):
+            Mock(name).run(Request(3))
+            probe.poll()
+            result = probe.result()
+        assert result.reloaded
+        assert not result.calls

@@ -1,0 +1,128 @@
+# SPDX-License-Identifier: MIT
+"""``vmmprof trace`` as a user runs it, and the sampling method on a kernel that runs."""
+
+from __future__ import annotations
+
+import os
+import subprocess
+import sys
+import time
+from pathlib import Path
+
+import pyarrow.parquet as pq
+
+from vmmprof.kernel.attribution import Phase
+from vmmprof.kernel.sampling import Sampler
+from vmmprof.recording.events import event_facts
+
+from .mock import DEBUGFS, Request, loaded
+
+BUSY = Request(64, pte_ns=20_000, barrier_ns=40_000, tlb_ns=40_000)
+
+
+def _trace(*arguments: str) -> subprocess.CompletedProcess[str]:
+    command = [sys.executable, "-m", "vmmprof", "trace", *arguments]
+    return subprocess.run(command, capture_output=True, text=True, check=False, timeout=120)
+
+
+def _updates(mock: str, count: int) -> list[str]:
+    """A command that makes update calls of 8 iterations from a child of its own."""
+    run = "struct.pack('8Q', 8, 1, 0, 1000, 1000, 0, 5, 0)"
+    program = (
+        "import os, struct, time\n"
+        "if os.fork():\n    os.wait()\n"
+        f"else:\n    for _ in range({count}):\n"
+        f"        open('{DEBUGFS}/{mock}/run', 'wb').write({run})\n"
+    )
+    return [sys.executable, "-c", program]
+
+
+def test_counting_a_command(tmp_path: Path) -> None:
+    output = tmp_path / "events.parquet"
+    with loaded("padless", "stock") as mock:
+        done = _trace("--module", mock.name, "--output", str(output), "--", *_updates(mock.name, 7))
+    assert done.returncode == 0, done.stderr
+    assert "method: module" in done.stdout
+    events = pq.read_table(output)
+    assert events["iterations"].to_pylist() == [8] * 7
+    assert events["direction"].to_pylist() == ["commit"] * 7
+    assert events["phase"].null_count == 7
+    assert event_facts(events)["losses"]["probes_missed"] == 0
+    assert "lost: nothing" in done.stdout
+
+
+def test_methods_are_explained() -> None:
+    with loaded("padless", "stock") as mock:
+        explained = _trace("--module", mock.name, "--explain")
+        forced = _trace("--module", mock.name, "--method", "kprobe", "--", "true")
+    assert explained.returncode == 0
+    assert "kprobe: no" in explained.stdout
+    assert "has no ftrace pad" in " ".join(explained.stdout.split())
+    assert "module: yes, the best" in explained.stdout
+    assert forced.returncode == 3
+    assert "has no ftrace pad" in forced.stderr
+    assert len(forced.stderr.splitlines()) == 1
+
+
+def test_the_padded_driver_is_traced_by_kprobe_events() -> None:
+    with loaded("padded", "ab") as mock:
+        done = _trace("--module", mock.name, "--", *_updates(mock.name, 3))
+    assert done.returncode == 0, done.stderr
+    assert "method: kprobe" in done.stdout
+
+
+def test_sampling_attributes_only_under_the_update_function() -> None:
+    with (
+        loaded("padless", "stock") as mock,
+        Sampler(os.getpid(), module=mock.name) as sampler,
+    ):
+        sampler.start()
+        for release in (0, 1):
+            for _ in range(10):
+                mock.run(Request(64, 1, 20_000, 40_000, 40_000, 0, 200, release))
+                sampler.poll()
+        sampler.stop()
+        sampler.poll()
+        result = sampler.result()
+    names = [result.attributions[index].phase for index in result.stack]
+    directions = {
+        result.attributions[index].direction
+        for index in result.stack
+        if result.attributions[index].phase is Phase.TLB
+    }
+    assert {str(d and d.value) for d in directions} == {"commit", "release"}
+    counts = {phase: names.count(phase) for phase in Phase}
+    path = counts[Phase.PTE] + counts[Phase.BARRIER] + counts[Phase.TLB]
+    # The mock spins 20 % of its time in page tables, 40 % in each of the others; an emulated
+    # clock is coarse, so that only the order of magnitude is held.
+    assert path > 100
+    assert 0.05 < counts[Phase.PTE] / path < 0.45
+    assert 0.2 < counts[Phase.BARRIER] / path < 0.6
+    assert 0.2 < counts[Phase.TLB] / path < 0.6
+
+
+def test_sampling_sees_no_path_where_there_is_none() -> None:
+    with (
+        loaded("padless", "stock") as mock,
+        Sampler(os.getpid(), module=mock.name) as sampler,
+    ):
+        sampler.start()
+        end = time.monotonic() + 0.5
+        while time.monotonic() < end:
+            os.stat("/")  # noqa: PTH116
+            sampler.poll()
+        sampler.stop()
+        sampler.poll()
+        result = sampler.result()
+    phases = {result.attributions[index].phase for index in result.stack}
+    assert phases <= {Phase.USER, Phase.OUTSIDE, Phase.UNATTRIBUTED}
+    assert Phase.OUTSIDE in phases
+
+
+def test_cleanup_unloads_the_module() -> None:
+    done = _trace("--cleanup")
+    assert done.returncode == 0
+    assert "module vmmprof_probe unloaded" in done.stdout
+    from .mock import insert
+
+    assert insert("vmmprof_probe").returncode == 0
