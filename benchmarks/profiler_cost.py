@@ -25,6 +25,7 @@ import subprocess
 import sys
 import tempfile
 from collections.abc import Callable, Sequence
+from contextlib import nullcontext
 from pathlib import Path
 from time import perf_counter_ns
 from typing import Any
@@ -241,6 +242,9 @@ def parse_arguments(argv: Sequence[str]) -> argparse.Namespace:
     parser.add_argument("--seed", type=whole_number("--seed", 0), default=0, metavar="N")
     parser.add_argument("--within", type=percentage, metavar="P%", help="fail outside of 1 +- P%%")
     parser.add_argument("--cuda-include", type=Path, metavar="DIR", help="folder of cuda.h")
+    parser.add_argument(
+        "--no-lock", action="store_true", help="measure although another vmmprof does"
+    )
     parser.add_argument("--json", action="store_true", help="print JSON instead of tables")
     return parser.parse_args(argv)
 
@@ -251,7 +255,7 @@ def measure(arguments: argparse.Namespace) -> dict[int, dict[str, npt.NDArray[np
     results = {}
     with (
         tempfile.TemporaryDirectory() as folder,
-        measurement_lock(),
+        nullcontext() if arguments.no_lock else measurement_lock(),
         CudaDriver(arguments.device) as driver,
         pinned(cpus_to_pin("auto", driver.pci_bus_id)[0]),
     ):

@@ -25,7 +25,7 @@ def benchmark() -> ModuleType:
 
 
 def test_all_contestants_run_the_same_cycles(on_stub: Run) -> None:
-    child = on_stub(str(BENCHMARK), "--sizes", "2M,4M", "--rounds", "6", "--json")
+    child = on_stub(str(BENCHMARK), "--sizes", "2M,4M", "--rounds", "6", "--no-lock", "--json")
     assert child.returncode == 0, child.stderr
     results = json.loads(child.stdout)
     assert [result["size_bytes"] >> 20 for result in results] == [2, 4]
@@ -42,7 +42,9 @@ def test_all_contestants_run_the_same_cycles(on_stub: Run) -> None:
 
 
 def test_no_ordinal_is_read_where_the_driver_knows_none(on_stub: Run) -> None:
-    child = on_stub(str(BENCHMARK), "--sizes", "2M", "--rounds", "6", "--json", domains=0)
+    child = on_stub(
+        str(BENCHMARK), "--sizes", "2M", "--rounds", "6", "--no-lock", "--json", domains=0
+    )
     assert child.returncode == 0, child.stderr
     assert child.ledger.calls["cuPointerGetAttribute"] == 0
     assert child.ledger.violations == []
@@ -51,7 +53,7 @@ def test_no_ordinal_is_read_where_the_driver_knows_none(on_stub: Run) -> None:
 @pytest.mark.parametrize("call", [7, 301])  # of the warm-up's first blocks, and later
 def test_a_failing_call_ends_it_with_its_name(on_stub: Run, call: int) -> None:
     fail = f"cuMemCreate:{call}:CUDA_ERROR_NOT_PERMITTED"
-    child = on_stub(str(BENCHMARK), "--sizes", "2M", "--rounds", "6", fail=fail)
+    child = on_stub(str(BENCHMARK), "--sizes", "2M", "--rounds", "6", "--no-lock", fail=fail)
     assert child.returncode == 3
     assert "CUDA_ERROR_NOT_PERMITTED" in child.stderr
     assert "Traceback" not in child.stderr
