@@ -62,6 +62,12 @@ def test_freed_memory_comes_back(rm: SimulatedRm, client: RmClient) -> None:
     assert rm.card.free_bytes == 16 * PAGE
 
 
+def test_freeing_twice_frees_once(rm: SimulatedRm, client: RmClient) -> None:
+    with allocate(client, allocation_params(PAGE)) as memory:
+        memory.free()
+    assert rm.log.count("free class 0x40") == 1
+
+
 def test_granted_compression_is_read_from_what_came_back(rm: SimulatedRm, client: RmClient) -> None:
     params = allocation_params(PAGE, compressible=True)
     with allocate(client, params):
