@@ -171,6 +171,7 @@ def test_the_environment_says_how_the_memory_lies(rm: SimulatedRm) -> None:
     rm.card.free_pages = [0, 1, 3, 4, 8, 9, 10, 11]
     driver = prepared(rm, Condition(PLAIN, 4 * PAGE), Condition(SCATTERED_PAGES, 4 * PAGE))
     environment = driver.environment()
+    assert environment["name"] == "Simulated H200"
     layouts: Any = environment["layouts"]
     assert layouts["device 8 MiB"] == {
         "kind": 6,
