@@ -64,7 +64,7 @@ def test_each_condition_allocates_its_own_kind_of_memory(rm: SimulatedRm) -> Non
     seen = []
     allocate = rm.card.allocate
 
-    def record(size: int, **kind: bool) -> object:
+    def record(size: int, **kind: Any) -> object:
         seen.append((size // PAGE, kind["compressible"], kind["noncontiguous"]))
         return allocate(size, **kind)
 
@@ -134,7 +134,7 @@ def test_a_requested_stop_ends_the_batch_after_its_cycle(rm: SimulatedRm) -> Non
     driver = prepared(rm)
     allocate = rm.card.allocate
 
-    def stop_then_allocate(size: int, **kind: bool) -> object:
+    def stop_then_allocate(size: int, **kind: Any) -> object:
         driver.request_stop()
         return allocate(size, **kind)
 

@@ -4,6 +4,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
+from typing import Any
 
 import numpy as np
 import pytest
@@ -225,7 +226,7 @@ def test_holding_takes_smaller_pieces_where_large_ones_are_refused(
 ) -> None:
     allocate_pages = rm.card.allocate
 
-    def at_most_three(size: int, **kwargs: bool) -> object:
+    def at_most_three(size: int, **kwargs: Any) -> object:
         return allocate_pages(size, **kwargs) if size <= 3 * PAGE else None
 
     rm.card.allocate = at_most_three  # type: ignore[assignment,method-assign]

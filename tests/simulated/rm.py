@@ -197,6 +197,7 @@ class SimulatedRm:
             params.size,
             compressible=(params.attr >> 12) & 3 == 1,
             noncontiguous=(params.attr >> 27) & 3 == 1,
+            domain=((params.attr2 >> 29) & 3) - 1 if params.attr2 >> 29 else None,
         )
         if backing is not None and self.card.has(Fault.COMPRESSION_IGNORED):
             params.attr &= ~(3 << 12)
