@@ -64,7 +64,7 @@ def test_each_condition_allocates_its_own_kind_of_memory(rm: SimulatedRm) -> Non
     seen = []
     allocate = rm.card.allocate
 
-    def record(size: int, **kind: bool) -> object:
+    def record(size: int, **kind: Any) -> object:
         seen.append((size // PAGE, kind["compressible"], kind["noncontiguous"]))
         return allocate(size, **kind)
 
@@ -134,7 +134,7 @@ def test_a_requested_stop_ends_the_batch_after_its_cycle(rm: SimulatedRm) -> Non
     driver = prepared(rm)
     allocate = rm.card.allocate
 
-    def stop_then_allocate(size: int, **kind: bool) -> object:
+    def stop_then_allocate(size: int, **kind: Any) -> object:
         driver.request_stop()
         return allocate(size, **kind)
 
@@ -171,6 +171,7 @@ def test_the_environment_says_how_the_memory_lies(rm: SimulatedRm) -> None:
     rm.card.free_pages = [0, 1, 3, 4, 8, 9, 10, 11]
     driver = prepared(rm, Condition(PLAIN, 4 * PAGE), Condition(SCATTERED_PAGES, 4 * PAGE))
     environment = driver.environment()
+    assert environment["name"] == "Simulated H200"
     layouts: Any = environment["layouts"]
     assert layouts["device 8 MiB"] == {
         "kind": 6,

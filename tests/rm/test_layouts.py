@@ -53,6 +53,8 @@ LAYOUTS: dict[type[ctypes.Structure], tuple[int, dict[str, int]]] = {
     structs.GpuInfo70: (564, {"gpuInfoList": 4}),
     structs.GpuInfo66: (532, {"gpuInfoList": 4}),
     structs.GpuInfo65: (524, {"gpuInfoList": 4}),
+    structs.GpuNameAscii: (68, {"ascii": 4}),
+    structs.GpuNameUnion: (132, {"ascii": 4}),
     structs.PciBar: (24, {"barSizeBytes": 8, "barOffset": 16}),
     structs.GetPciBarInfoParams: (200, {"pciBarInfo": 8}),
 }
@@ -79,6 +81,7 @@ ONE_OF = {
     "NV2080_CTRL_FB_GET_STATIC_BAR1_INFO_PARAMS": queries._STATIC_BAR1_LAYOUTS,
     "NV2080_CTRL_FB_GET_INFO_V2_PARAMS": queries._FB_LAYOUTS,
     "NV2080_CTRL_GPU_GET_INFO_V2_PARAMS": queries._GPU_LAYOUTS,
+    "NV2080_CTRL_GPU_GET_NAME_STRING_PARAMS": queries._NAME_LAYOUTS,
 }
 CONSTANTS = {
     "NV_ESC_RM_FREE": rm_client.ESC_FREE,
@@ -101,6 +104,7 @@ CONSTANTS = {
     "NV2080_CTRL_CMD_FB_GET_STATIC_BAR1_INFO": queries.CMD_STATIC_BAR1,
     "NV2080_CTRL_CMD_FB_GET_INFO_V2": queries.CMD_FB_INFO_V2,
     "NV2080_CTRL_CMD_GPU_GET_INFO_V2": queries.CMD_GPU_INFO_V2,
+    "NV2080_CTRL_CMD_GPU_GET_NAME_STRING": queries.CMD_GPU_NAME,
     "NV2080_CTRL_CMD_BUS_GET_PCI_BAR_INFO": queries.CMD_PCI_BARS,
     "NV2080_CTRL_FB_INFO_INDEX_BAR1_SIZE": queries.FB_BAR1_SIZE_KIB,
     "NV2080_CTRL_FB_INFO_INDEX_BAR1_AVAIL_SIZE": queries.FB_BAR1_AVAILABLE_KIB,

@@ -4,6 +4,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
+from typing import Any
 
 import numpy as np
 import pytest
@@ -60,6 +61,12 @@ def test_freed_memory_comes_back(rm: SimulatedRm, client: RmClient) -> None:
     with allocate(client, allocation_params(4 * PAGE)):
         assert rm.card.free_bytes == 12 * PAGE
     assert rm.card.free_bytes == 16 * PAGE
+
+
+def test_freeing_twice_frees_once(rm: SimulatedRm, client: RmClient) -> None:
+    with allocate(client, allocation_params(PAGE)) as memory:
+        memory.free()
+    assert rm.log.count("free class 0x40") == 1
 
 
 def test_granted_compression_is_read_from_what_came_back(rm: SimulatedRm, client: RmClient) -> None:
@@ -219,7 +226,7 @@ def test_holding_takes_smaller_pieces_where_large_ones_are_refused(
 ) -> None:
     allocate_pages = rm.card.allocate
 
-    def at_most_three(size: int, **kwargs: bool) -> object:
+    def at_most_three(size: int, **kwargs: Any) -> object:
         return allocate_pages(size, **kwargs) if size <= 3 * PAGE else None
 
     rm.card.allocate = at_most_three  # type: ignore[assignment,method-assign]

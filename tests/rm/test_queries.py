@@ -17,6 +17,7 @@ from vmmprof.kernel.rm import (
     find_gpu,
     framebuffer,
     gather,
+    gpu_name,
     localization_supported,
     static_bar1,
 )
@@ -76,6 +77,12 @@ def test_framebuffer_sizes_are_in_bytes(old_layouts: bool) -> None:
     assert sizes.free_bytes == 10 * PAGE
     assert sizes.bar1_bytes == 1 << 38
     assert sizes.bar1_free_bytes == 1 << 37
+
+
+@pytest.mark.parametrize("old_layouts", [False, True])
+def test_the_gpu_has_a_name(old_layouts: bool) -> None:
+    with opened(SimulatedRm(old_layouts=old_layouts)) as client:
+        assert gpu_name(client) == "Simulated H200"
 
 
 def test_localization_is_yes_no_or_unknown() -> None:

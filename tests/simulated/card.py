@@ -49,6 +49,8 @@ class Fault(Enum):
     """The imported object is a page smaller than the allocation."""
     COMPRESSION_IGNORED = auto()
     """CUDA gives ordinary memory where compressible memory was asked for."""
+    WRONG_DOMAIN = auto()
+    """Localized memory is on another domain than was asked for."""
     LOST_WRITE = auto()
     """One word that CUDA writes does not arrive."""
     MEMORY_LEAK = auto()
@@ -79,12 +81,18 @@ class Backing:
     pages: list[int]
     compressible: bool
     contiguous: bool
+    domain: int | None = None
     objects: int = 0
     bar1_uses: int = 0
 
     @property
     def kind(self) -> int:
         return COMPRESSIBLE if self.compressible else GENERIC
+
+    @property
+    def enters_loop(self) -> bool:
+        """Memory of another kind, or localized memory; all other memory never does."""
+        return self.compressible or self.domain is not None
 
 
 @dataclass
@@ -111,7 +119,9 @@ class Card:
     def free_bytes(self) -> int:
         return len(self.free_pages) * PAGE
 
-    def allocate(self, size: int, *, compressible: bool, noncontiguous: bool) -> Backing | None:
+    def allocate(
+        self, size: int, *, compressible: bool, noncontiguous: bool, domain: int | None = None
+    ) -> Backing | None:
         """None when there is not enough, or no run long enough."""
         count = size // PAGE
         pages = self._scattered(count) if noncontiguous else self._run(count)
@@ -121,7 +131,7 @@ class Card:
             self.free_pages.remove(page)
         self.used_once.update(pages)
         in_a_row = pages == list(range(pages[0], pages[0] + count))
-        backing = Backing(pages, compressible, not noncontiguous and in_a_row)
+        backing = Backing(pages, compressible, not noncontiguous and in_a_row, domain)
         for page in pages:
             self.stored_kind[page] = backing.kind
         self.increment(backing)
@@ -152,7 +162,7 @@ class Card:
     def increment(self, backing: Backing) -> None:
         """An allocation, an import or a map: the update loop runs where it does."""
         backing.bar1_uses += 1
-        if not backing.compressible:
+        if not backing.enters_loop:
             return
         if self.has(Fault.UPDATE_ONCE) and backing.bar1_uses > 1:
             return
@@ -171,7 +181,7 @@ class Card:
 
     def decrement(self, backing: Backing) -> None:
         backing.bar1_uses -= 1
-        if backing.compressible and backing.bar1_uses == 0:
+        if backing.enters_loop and backing.bar1_uses == 0:
             self._account_loop(backing)
             if not self.has(Fault.STALE_KIND):
                 for page in backing.pages:

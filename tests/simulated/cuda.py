@@ -36,7 +36,10 @@ class SimulatedAllocation:
         self._gpu.rm._drop_reference(self.backing, decrement=True)
 
     def locality_domain(self) -> int | None:
-        return None
+        domain = self.backing.domain
+        if domain is not None and self._card.has(Fault.WRONG_DOMAIN):
+            return 1 - domain
+        return domain
 
     def export(self) -> int:
         return self._gpu.rm.export_backing(self.backing)
@@ -82,7 +85,10 @@ class SimulatedGpu:
         compressible = placement.compressible and not self.card.has(Fault.COMPRESSION_IGNORED)
         for noncontiguous in (False, True):
             backing = self.card.allocate(
-                size_bytes, compressible=compressible, noncontiguous=noncontiguous
+                size_bytes,
+                compressible=compressible,
+                noncontiguous=noncontiguous,
+                domain=placement.domain,
             )
             if backing is not None:
                 backing.objects += 1

@@ -23,6 +23,8 @@ from vmmprof.kernel.rm.structs import (
     FbInfo128,
     GpuInfo65,
     GpuInfo70,
+    GpuNameAscii,
+    GpuNameUnion,
     InfoEntry,
     MemoryAllocationParams,
     StaticBar1Info,
@@ -195,6 +197,7 @@ class SimulatedRm:
             params.size,
             compressible=(params.attr >> 12) & 3 == 1,
             noncontiguous=(params.attr >> 27) & 3 == 1,
+            domain=((params.attr2 >> 29) & 3) - 1 if params.attr2 >> 29 else None,
         )
         if backing is not None and self.card.has(Fault.COMPRESSION_IGNORED):
             params.attr &= ~(3 << 12)
@@ -307,6 +310,7 @@ class SimulatedRm:
             rm_queries.CMD_STATIC_BAR1: self._static_bar1,
             rm_queries.CMD_FB_INFO_V2: self._fb_info,
             rm_queries.CMD_GPU_INFO_V2: self._gpu_info,
+            rm_queries.CMD_GPU_NAME: self._gpu_name,
             rm_queries.CMD_PCI_BARS: self._pci_bars,
             rm_memory.CMD_EXPORT_OBJECT_TO_FD: self._export,
             rm_memory.CMD_GET_EXPORT_OBJECT_INFO: self._export_info,
@@ -366,6 +370,11 @@ class SimulatedRm:
             a.status = RmStatus.NV_ERR_INVALID_ARGUMENT
             return
         params.gpuInfoList[0].data = 0
+
+    def _gpu_name(self, a: Any) -> None:
+        params = self._params(a, GpuNameUnion if self.old_layouts else GpuNameAscii)
+        if params is not None:
+            params.ascii = b"Simulated H200"
 
     def _pci_bars(self, a: Any) -> None:
         params = self._params(a, rm_queries.GetPciBarInfoParams)

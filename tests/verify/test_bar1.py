@@ -74,6 +74,45 @@ def test_a_fault_is_caught_by_the_check_meant_for_it(
     assert made.report.exit_code() is ExitCode.FAILED
 
 
+@pytest.mark.parametrize(
+    ("fault", "caught_by"),
+    [
+        (Fault.PAGE_SHIFTED, SHOWS_DENSE),
+        (Fault.PAGE_MISSING, SHOWS_DENSE),
+        (Fault.WRONG_DOMAIN, "the memory is on the locality domain that was asked for"),
+    ],
+    ids=lambda value: getattr(value, "name", str(value)),
+)
+@pytest.mark.parametrize("noncontiguous", [False, True])
+def test_faults_of_localized_memory_are_caught(
+    bench: OpenBench, fault: Fault, caught_by: str, noncontiguous: bool
+) -> None:
+    placement = Placement(domain=1, noncontiguous=noncontiguous)
+    made = bench(fault)
+    made.gpu.domain_count = 2
+    bar1.check(made.session, wish(placement))
+    assert caught_by in made.failed_names()
+
+
+def test_localized_memory_of_a_sound_card_passes(bench: OpenBench) -> None:
+    made = bench()
+    made.gpu.domain_count = 2
+    bar1.check_all(made.session, wishes(made.session, None, [4 * PAGE], sizes_asked=True))
+    assert made.failed() == []
+    assert "ordinal 1" in {check.detail for check in made.report.checks}
+    assert made.report.facts["domain:1 8 MiB"]["iterations_stock"] == 1
+
+
+def test_a_device_with_one_domain_localizes_nothing(bench: OpenBench) -> None:
+    """It takes domain 0, and the memory reads back as not localized."""
+    made = bench()
+    made.gpu.domain_count = 1
+    create = made.gpu.create
+    made.gpu.create = lambda placement, size: create(PLAIN, size)  # type: ignore[method-assign]
+    bar1.check(made.session, wish(Placement(domain=0)))
+    assert made.failed() == []
+
+
 def test_a_shifted_page_is_named_with_the_page_it_shows(bench: OpenBench) -> None:
     made = bench(Fault.PAGE_SHIFTED)
     bar1.check(made.session, wish(COMPRESSIBLE))

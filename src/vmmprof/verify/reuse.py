@@ -18,10 +18,12 @@ from vmmprof.kernel.rm import PAGE_BYTES, Bar1Mapping, held
 from vmmprof.placement import Condition, Placement
 from vmmprof.sizes import MIB, format_size
 from vmmprof.verify.bar1 import Readback, check_contents, patterns_for
+from vmmprof.verify.gpu import Allocation
+from vmmprof.verify.pattern import Pattern
 from vmmprof.verify.session import CannotAllocateError, Session, Wish, unavailable
 
 # Left free beside the memory under test, for page tables and the like.
-SPARE_BYTES = 8 * MIB
+SPARE_BYTES = 16 * MIB
 
 
 @dataclass
@@ -113,6 +115,15 @@ def _run_rounds(
                 if placement_before is None:
                     # The rest is held from the first round on, while that round's memory is
                     # still there: what is free afterwards is what it gives back.
+                    _use_once(shared.allocation)
                     undo.enter_context(held(session.client, SPARE_BYTES))
                 before, placement_before = frozenset(layout.pages), placement
     return tally
+
+
+def _use_once(allocation: Allocation) -> None:
+    """Make CUDA load and allocate now what it would not find memory for on a full card."""
+    allocation.poison(0)
+    allocation.fill(Pattern.DENSE, 0)
+    allocation.put(0, 0)
+    allocation.read(0, PAGE_BYTES)

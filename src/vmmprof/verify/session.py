@@ -30,6 +30,7 @@ from vmmprof.kernel.rm import (
     bar1_region,
     find_gpu,
     framebuffer_address,
+    gpu_name,
     granted_compression,
     import_memory,
     layout_from_bus_addresses,
@@ -139,6 +140,7 @@ class Session:
     def machine_facts(self) -> dict[str, object]:
         """Where the checks run, JSON-ready."""
         return {
+            "GPU": gpu_name(self.client),
             "device file": self.client.gpu.path,
             "PCI address": self.gpu.pci_address,
             "driver": self.client.driver_version(),

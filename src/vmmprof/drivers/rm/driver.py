@@ -37,6 +37,7 @@ from vmmprof.kernel.rm import (
     allocation_params,
     find_gpu,
     framebuffer,
+    gpu_name,
     localization_supported,
     static_bar1,
     status_name,
@@ -156,6 +157,7 @@ class RmDriver:
         sizes = framebuffer(client)
         return {
             "device": self.device,
+            "name": gpu_name(client),
             "device_path": self._gpu.path,
             "pci_bus_id": self._gpu.pci_address,
             "driver_version": client.driver_version(),

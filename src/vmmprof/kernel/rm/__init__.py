@@ -33,6 +33,7 @@ from vmmprof.kernel.rm.queries import (
     StaticBar1,
     bar1_region,
     framebuffer,
+    gpu_name,
     localization_supported,
     static_bar1,
 )
@@ -65,6 +66,7 @@ __all__ = [
     "framebuffer",
     "framebuffer_address",
     "gather",
+    "gpu_name",
     "granted_compression",
     "held",
     "import_memory",

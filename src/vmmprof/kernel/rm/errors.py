@@ -25,6 +25,7 @@ class Step(Enum):
     STATIC_BAR1 = "ask for the static BAR1 state"
     FB_INFO = "ask for the framebuffer information"
     GPU_INFO = "ask for the GPU information"
+    GPU_NAME = "ask for the GPU's name"
     BAR_INFO = "ask for the PCI BARs"
     ALLOC_MEMORY = "allocate video memory"
     EXPORT = "export memory to a file"

@@ -15,6 +15,7 @@ from vmmprof.kernel.rm.queries import (
     StaticBar1,
     bar1_region,
     framebuffer,
+    gpu_name,
     localization_supported,
     static_bar1,
 )
@@ -36,6 +37,7 @@ class RmFacts:
     """What the resource manager says about one GPU."""
 
     device_path: Answer[str]
+    gpu_name: Answer[str]
     driver_version: Answer[str]
     static_bar1: Answer[StaticBar1]
     localization: Answer[bool]
@@ -53,6 +55,7 @@ def gather(
         with RmClient(gpu, transport) as client:
             return RmFacts(
                 device_path=Answer(gpu.path),
+                gpu_name=_ask(lambda: gpu_name(client)),
                 driver_version=_ask(client.driver_version),
                 static_bar1=_ask(lambda: static_bar1(client)),
                 localization=_ask_localization(client),
@@ -63,6 +66,7 @@ def gather(
         reason = str(error)
         return RmFacts(
             device_path=Answer(None, reason),
+            gpu_name=Answer(None, reason),
             driver_version=Answer(None, reason),
             static_bar1=Answer(None, reason),
             localization=Answer(None, reason),

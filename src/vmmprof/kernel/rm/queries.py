@@ -18,6 +18,8 @@ from vmmprof.kernel.rm.structs import (
     GpuInfo65,
     GpuInfo66,
     GpuInfo70,
+    GpuNameAscii,
+    GpuNameUnion,
     StaticBar1Info,
     StaticBar1InfoNoOffset,
 )
@@ -26,6 +28,7 @@ from vmmprof.sizes import KIB
 CMD_STATIC_BAR1 = 0x20801354
 CMD_FB_INFO_V2 = 0x20801303
 CMD_GPU_INFO_V2 = 0x20800102
+CMD_GPU_NAME = 0x20800110
 CMD_PCI_BARS = 0x20801803
 
 FB_BAR1_SIZE_KIB = 0x05
@@ -40,6 +43,7 @@ _NOT_WRITTEN = 0xFF
 _STATIC_BAR1_LAYOUTS = (StaticBar1Info, StaticBar1InfoNoOffset)
 _FB_LAYOUTS = (FbInfo128, FbInfo57)
 _GPU_LAYOUTS = (GpuInfo70, GpuInfo66, GpuInfo65)
+_NAME_LAYOUTS = (GpuNameAscii, GpuNameUnion)
 
 T = TypeVar("T")
 
@@ -134,6 +138,17 @@ def localization_supported(client: RmClient) -> bool | None:
         if error.status in (RmStatus.NV_ERR_INVALID_ARGUMENT, RmStatus.NV_ERR_INVALID_INDEX):
             return None
         raise
+
+
+def gpu_name(client: RmClient) -> str:
+    """Product name, such as ``NVIDIA H200``."""
+
+    def ask(layout: type[ctypes.Structure]) -> str:
+        params = layout()
+        client.control(client.subdevice, CMD_GPU_NAME, params, Step.GPU_NAME)
+        return bytes(params.ascii).decode(errors="replace")
+
+    return _first_accepted(_NAME_LAYOUTS, ask)
 
 
 def bar1_region(client: RmClient) -> Bar1Region:

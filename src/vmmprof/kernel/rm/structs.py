@@ -322,3 +322,15 @@ class GetPciBarInfoParams(ctypes.Structure):
     """NV2080_CTRL_BUS_GET_PCI_BAR_INFO_PARAMS."""
 
     _fields_ = [("pciBarCount", c_uint32), ("pciBarInfo", PciBar * 8)]
+
+
+class GpuNameAscii(ctypes.Structure):
+    """NV2080_CTRL_GPU_GET_NAME_STRING_PARAMS, 595 and later."""
+
+    _fields_ = [("gpuNameStringFlags", c_uint32), ("ascii", c_char * 64)]
+
+
+class GpuNameUnion(ctypes.Structure):
+    """NV2080_CTRL_GPU_GET_NAME_STRING_PARAMS up to 590: the union has room for UTF-16."""
+
+    _fields_ = [("gpuNameStringFlags", c_uint32), ("ascii", c_char * 64), ("_rest", c_char * 64)]

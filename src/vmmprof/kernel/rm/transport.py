@@ -121,7 +121,9 @@ class KernelTransport:
         _ioctl(fd, ioctl_request(number, ctypes.sizeof(argument)), argument)
 
     def empty_ioctl(self, fd: int, argument: ctypes.Structure) -> None:
-        # Files are opened close-on-exec, so setting that again changes nothing.
+        # The request is made up as in ioctl(), for what that costs. Files are opened
+        # close-on-exec, so setting that again changes nothing.
+        ioctl_request(0, ctypes.sizeof(argument))
         _ioctl(fd, termios.FIOCLEX, argument)
 
     def map_readable(self, fd: int, length: int) -> ReadableMapping:
