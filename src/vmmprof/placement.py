@@ -1,9 +1,9 @@
 # SPDX-License-Identifier: MIT
-"""Where memory goes, and a condition to measure: a placement, a size, a card state."""
+"""Where memory goes, and a condition to measure: a placement, a size, a card state, a level."""
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 from vmmprof.errors import PartialError, UsageError
 from vmmprof.sizes import format_size
@@ -96,22 +96,68 @@ def _parse_domain(word: str, domain_count: int | None) -> list[int | None]:
 
 
 @dataclass(frozen=True, order=True)
+class Level:
+    """How many allocate at once: ``threads`` on each of ``devices`` in each of ``processes``."""
+
+    processes: int = 1
+    threads: int = 1
+    devices: int = 1
+
+    @property
+    def workers(self) -> int:
+        return self.processes * self.threads * self.devices
+
+    @property
+    def workers_a_device(self) -> int:
+        return self.processes * self.threads
+
+    def __str__(self) -> str:
+        counts = (
+            (self.processes, "processes"),
+            (self.devices, "devices"),
+            (self.threads, "threads"),
+        )
+        parts = [f"{n} {words}" for n, words in counts if n != 1]
+        return " x ".join(parts) or "1 thread"
+
+
+ALONE = Level()
+
+
+@dataclass(frozen=True, order=True)
+class Series:
+    """Conditions of all sizes: one curve in a report."""
+
+    placement: Placement
+    scattered: bool = False
+    level: Level = ALONE
+
+
+@dataclass(frozen=True, order=True)
 class Condition:
     """One thing to measure: ``size_bytes`` of memory at ``placement``.
 
     ``scattered`` is the state of the card while it is measured: every other
     2 MiB piece of free memory is held, so that physical memory is scattered.
+    ``level`` says how many allocate at once.
     """
 
     placement: Placement
     size_bytes: int
     scattered: bool = False
+    level: Level = ALONE
+
+    @property
+    def series(self) -> Series:
+        """What conditions that differ in size alone have in common."""
+        return Series(self.placement, self.scattered, self.level)
 
     @property
     def control(self) -> Condition:
-        """The plain condition of the same size and card state."""
-        return Condition(PLAIN, self.size_bytes, self.scattered)
+        """The plain condition of the same size, card state and level."""
+        return replace(self, placement=PLAIN)
 
     def __str__(self) -> str:
         state = " scattered" if self.scattered else ""
-        return f"{self.placement} {format_size(self.size_bytes)}{state}"
+        level = "" if self.level == ALONE else f", {self.level}"
+        return f"{self.placement} {format_size(self.size_bytes)}{state}{level}"

@@ -9,7 +9,7 @@ import numpy as np
 import pytest
 
 from vmmprof.analysis.threshold import Threshold, find_step, find_thresholds
-from vmmprof.placement import PLAIN, Placement
+from vmmprof.placement import PLAIN, Placement, Series
 
 from .synthetic import (
     ARITHMETIC_MIB,
@@ -144,14 +144,14 @@ def drifting_recording(step: bool) -> object:
 
 def test_drift_is_in_both_of_a_pair() -> None:
     searches = find_thresholds(drifting_recording(step=True), "total")
-    assert bracket(searches[Placement(domain=0), False].threshold) == (32, 34)
+    assert bracket(searches[Series(Placement(domain=0))].threshold) == (32, 34)
     flat = find_thresholds(drifting_recording(step=False), "total")
-    assert flat[Placement(domain=0), False].threshold is None
+    assert flat[Series(Placement(domain=0))].threshold is None
 
 
 def test_plain_has_none_by_definition() -> None:
     searches = find_thresholds(drifting_recording(step=True), "total")
-    plain = searches[PLAIN, False]
+    plain = searches[Series(PLAIN)]
     assert plain.threshold is None
     assert plain.reason == "plain is the control"
 
@@ -166,5 +166,5 @@ def test_plain_has_none_by_definition() -> None:
 def test_too_little_data_is_said(sizes: FloatArray, rounds: int, reason: str) -> None:
     plain = np.tile(plain_us(sizes), (rounds, 1))
     frame = samples({"device": plain, "domain:0": plain + b300_extra_us(sizes)}, sizes)
-    search = find_thresholds(frame, "total")[Placement(domain=0), False]
+    search = find_thresholds(frame, "total")[Series(Placement(domain=0))]
     assert (search.threshold, search.reason) == (None, reason)

@@ -16,8 +16,8 @@ import numpy.typing as npt
 import pandas as pd
 
 from vmmprof.analysis.intervals import MEDIAN_INTERVAL_MIN_N, FloatArray
-from vmmprof.placement import Condition, Placement, parse_placement
-from vmmprof.recording.schema import DISCARDED, Flag
+from vmmprof.placement import Condition, Level, Placement, parse_placement
+from vmmprof.recording.schema import DEFAULTS, DISCARDED, Flag
 
 IntArray = npt.NDArray[np.int64]
 
@@ -38,7 +38,8 @@ class Group:
     ``rows``: row numbers of the usable samples, in recorded order. The counts
     are of rows left out, each counted once: warm-up first, then failed,
     discarded (a read-back mismatch), outside the window of all threads, and
-    rows without the headline time.
+    rows without the headline time. ``running``: rows of the usable samples and
+    of those outside the window.
     """
 
     condition: Condition
@@ -49,6 +50,7 @@ class Group:
     discarded: int
     outside_window: int
     untimed: int
+    running: IntArray
 
 
 def placement_of(text: str) -> Placement:
@@ -76,6 +78,29 @@ def _placement_codes(columns: Columns) -> tuple[npt.NDArray[np.int32], list[Plac
     return np.asarray(category.codes, dtype=np.int32), [placement_of(name) for name in names]
 
 
+def _or_default(columns: Columns, name: str, length: int) -> IntArray:
+    """A column that says what most recordings need not say (schema.DEFAULTS)."""
+    try:
+        values = columns[name]
+    except KeyError:
+        return np.full(length, DEFAULTS[name], np.int64)
+    return np.asarray(values, dtype=np.int64)
+
+
+def has_bursts(columns: Columns) -> bool:
+    """Whether a visit was a burst of cycles, not a single one."""
+    return bool(_or_default(columns, "repeat", 0).max(initial=0) > 0)
+
+
+def _level_codes(columns: Columns, length: int) -> tuple[npt.NDArray[np.int32], list[Level]]:
+    counts = np.stack(
+        [_or_default(columns, name, length) for name in ("processes", "threads", "devices")],
+        axis=1,
+    )
+    levels, codes = np.unique(counts, axis=0, return_inverse=True)
+    return codes.reshape(-1).astype(np.int32), [Level(*row) for row in levels.tolist()]
+
+
 def _condition_codes(
     columns: Columns,
 ) -> tuple[npt.NDArray[np.int32], list[tuple[Condition, int]]]:
@@ -86,25 +111,39 @@ def _condition_codes(
     scattered = np.asarray(columns["scattered"], dtype=bool)
     attempt_count = int(attempts.max(initial=0)) + 1
     codes = placement_codes * np.int32(len(sizes)) + size_codes.astype(np.int32)
+    level_codes, levels = _level_codes(columns, len(attempts))
+    codes = codes * np.int32(len(levels)) + level_codes
     codes = (codes * np.int32(2) + scattered) * np.int32(attempt_count) + attempts
     present, dense = np.unique(codes, return_inverse=True)
     meanings = []
     for code in present.tolist():
         in_state, attempt = divmod(code, attempt_count)
-        placed, is_scattered = divmod(in_state, 2)
+        at_level, is_scattered = divmod(in_state, 2)
+        placed, level_code = divmod(at_level, len(levels))
         placement_code, size_code = divmod(placed, len(sizes))
-        condition = Condition(placements[placement_code], int(sizes[size_code]), bool(is_scattered))
+        condition = Condition(
+            placements[placement_code],
+            int(sizes[size_code]),
+            bool(is_scattered),
+            levels[level_code],
+        )
         meanings.append((condition, attempt))
     return dense.astype(np.int32), meanings
 
 
-def _condition_order(condition: Condition) -> tuple[bool, bool, str, int]:
+def _condition_order(condition: Condition) -> tuple[bool, bool, str, Level, int]:
     placement = condition.placement
-    return (condition.scattered, not placement.is_plain, str(placement), condition.size_bytes)
+    return (
+        condition.scattered,
+        not placement.is_plain,
+        str(placement),
+        condition.level,
+        condition.size_bytes,
+    )
 
 
 def group_samples(columns: Columns, headline: str) -> list[Group]:
-    """Groups in reporting order: by card state, placement (plain first), size, attempt."""
+    """Groups in reporting order: by card state, placement (plain first), level, size, attempt."""
     codes, meanings = _condition_codes(columns)
     if not meanings:
         return []
@@ -128,6 +167,8 @@ def _group(
     left = np.ones(len(rows), dtype=bool)
     counts = []
     for bits in (Flag.WARMUP, Flag.FAILED, DISCARDED, Flag.OUTSIDE_WINDOW):
+        if bits == Flag.OUTSIDE_WINDOW:
+            running = rows[left]
         taken = left & ((flags & int(bits)) != 0)
         counts.append(int(taken.sum()))
         left &= ~taken
@@ -142,6 +183,7 @@ def _group(
         discarded,
         outside_window,
         untimed,
+        running,
     )
 
 

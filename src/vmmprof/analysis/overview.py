@@ -5,21 +5,33 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
+from vmmprof.analysis.bursts import visits_of
 from vmmprof.analysis.groups import Columns
 from vmmprof.analysis.summary import ConditionSummary, summarise
 from vmmprof.analysis.threshold import ThresholdSearch, find_thresholds
 from vmmprof.operations import Operation
-from vmmprof.placement import Placement
+from vmmprof.placement import ALONE, Level, Placement, Series
 
 
 @dataclass(frozen=True)
 class PlacementOverview:
-    """One placement and card state: its summaries by size and attempt, and its threshold."""
+    """One series: its summaries by size and attempt, and its threshold."""
 
-    placement: Placement
-    scattered: bool
+    series: Series
     summaries: list[ConditionSummary]
     threshold: ThresholdSearch
+
+    @property
+    def placement(self) -> Placement:
+        return self.series.placement
+
+    @property
+    def scattered(self) -> bool:
+        return self.series.scattered
+
+    @property
+    def level(self) -> Level:
+        return self.series.level
 
     @property
     def headlines(self) -> list[ConditionSummary]:
@@ -28,6 +40,11 @@ class PlacementOverview:
 
     @property
     def name(self) -> str:
+        """The series in words, such as ``domain:0, card scattered, 8 threads``."""
+        return self.place if self.level == ALONE else f"{self.place}, {self.level}"
+
+    @property
+    def place(self) -> str:
         """The placement and the card's state in words, such as ``domain:0, card scattered``."""
         name = "device (plain, the control)" if self.placement.is_plain else str(self.placement)
         return f"{name}, card scattered" if self.scattered else name
@@ -36,18 +53,12 @@ class PlacementOverview:
 def overview(columns: Columns, operation: Operation, headline: str) -> list[PlacementOverview]:
     """Overviews in reporting order; arguments as for :func:`summary.summarise`."""
     summaries = summarise(columns, operation, headline)
-    searches = find_thresholds(columns, headline)
+    searches = find_thresholds(visits_of(columns, operation, headline), headline)
+    by_series: dict[Series, list[ConditionSummary]] = {}
+    for summary in summaries:
+        by_series.setdefault(summary.condition.series, []).append(summary)
+    none = ThresholdSearch(None, "no usable samples")
     return [
-        PlacementOverview(
-            placement,
-            scattered,
-            [
-                summary
-                for summary in summaries
-                if (summary.condition.placement, summary.condition.scattered)
-                == (placement, scattered)
-            ],
-            search,
-        )
-        for (placement, scattered), search in searches.items()
+        PlacementOverview(series, of_series, searches.get(series, none))
+        for series, of_series in by_series.items()
     ]

@@ -13,9 +13,10 @@ from dataclasses import dataclass
 
 import numpy as np
 
+from vmmprof.analysis.bursts import one_row_a_visit
 from vmmprof.analysis.groups import Columns, Group, group_samples, headline_attempts, times_ns
 from vmmprof.analysis.intervals import FloatArray, median
-from vmmprof.placement import Condition, Placement
+from vmmprof.placement import Condition, Series
 from vmmprof.sizes import mib
 
 SPREADS = 5.0
@@ -100,14 +101,15 @@ def candidates(columns: Columns, headline: str) -> list[Candidate]:
     condition brings its control along, since pairs need both in one attempt;
     a control comes alone.
     """
+    columns = one_row_a_visit(columns, (), headline)
     groups = group_samples(columns, headline)
     chosen = headline_attempts(groups)
     times = times_ns(columns, headline)
-    curves: dict[tuple[Placement, bool], list[Group]] = {}
+    curves: dict[Series, list[Group]] = {}
     for group in groups:
         condition = group.condition
         if group.attempt == chosen[condition] and len(group.rows):
-            curves.setdefault((condition.placement, condition.scattered), []).append(group)
+            curves.setdefault(condition.series, []).append(group)
 
     reasons: dict[Condition, str] = {}
     for curve in curves.values():
@@ -122,7 +124,7 @@ def candidates(columns: Columns, headline: str) -> list[Candidate]:
 
 
 def _reasons_along(curve: list[Group], times: FloatArray) -> dict[Condition, str]:
-    """Reasons for the groups of one placement and card state, ascending in size."""
+    """Reasons for the groups of one series, ascending in size."""
     values = [times[group.rows] for group in curve]
     sizes = np.array([mib(group.condition.size_bytes) for group in curve])
     medians = np.array([float(np.median(v)) for v in values])

@@ -7,10 +7,12 @@ from dataclasses import dataclass
 
 import numpy as np
 
+from vmmprof.analysis.bursts import rate_of, visits_of
 from vmmprof.analysis.groups import (
     Columns,
     Group,
     group_samples,
+    has_bursts,
     headline_attempts,
     round_numbers,
     times_ns,
@@ -36,6 +38,8 @@ class ConditionSummary:
     ``extra`` and ``ratio`` are over pairs with the plain control of the same
     attempt, and None for the control itself and without pairs. ``calls_p50``
     has every call of the operation, None for one without times.
+    ``cycles_per_s`` is the rate of all workers together, None where a visit
+    was a single cycle; intervals of bursts are those of analysis/bursts.py.
     """
 
     condition: Condition
@@ -55,6 +59,7 @@ class ConditionSummary:
     discarded: int
     outside_window: int
     untimed: int
+    cycles_per_s: Estimate | None = None
 
 
 def outliers(values: FloatArray) -> np.ndarray[tuple[int], np.dtype[np.bool_]]:
@@ -91,7 +96,10 @@ def summarise(columns: Columns, operation: Operation, headline: str) -> list[Con
     the time that is summarised: ``total`` or a call of the operation.
     """
     groups = group_samples(columns, headline)
-    by_key = {(group.condition, group.attempt): group for group in groups}
+    bursts = has_bursts(columns)
+    visits = visits_of(columns, operation, headline)
+    visit_groups = group_samples(visits, headline) if bursts else groups
+    visits_by_key = {(group.condition, group.attempt): group for group in visit_groups}
     chosen = headline_attempts(groups)
     calls = _calls_p50(columns, operation, groups)
     times = times_ns(columns, headline)
@@ -100,9 +108,10 @@ def summarise(columns: Columns, operation: Operation, headline: str) -> list[Con
     for group, calls_p50 in zip(groups, calls, strict=True):
         values, of_round = times[group.rows], rounds[group.rows]
         extra = ratio = None
-        control = by_key.get((group.condition.control, group.attempt))
-        if control is not None and not group.condition.placement.is_plain:
-            pairs = pair(columns, group, control, headline)
+        placed = visits_by_key.get((group.condition, group.attempt))
+        control = visits_by_key.get((group.condition.control, group.attempt))
+        if placed and control and not group.condition.placement.is_plain:
+            pairs = pair(visits, placed, control, headline)
             extra, ratio = pairs.extra(), pairs.ratio()
         n = len(values)
         summaries.append(
@@ -124,6 +133,7 @@ def summarise(columns: Columns, operation: Operation, headline: str) -> list[Con
                 discarded=group.discarded,
                 outside_window=group.outside_window,
                 untimed=group.untimed,
+                cycles_per_s=rate_of(columns, group) if bursts else None,
             )
         )
     return summaries

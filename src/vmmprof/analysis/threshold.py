@@ -31,7 +31,7 @@ from vmmprof.analysis.groups import (
 )
 from vmmprof.analysis.intervals import CONFIDENCE, Estimate, FloatArray
 from vmmprof.analysis.pairs import pair_rows
-from vmmprof.placement import Placement
+from vmmprof.placement import Series
 from vmmprof.sizes import mib
 
 NS_PER_US = 1000.0
@@ -306,23 +306,24 @@ def _median_by_round(rounds: IntArray, values: FloatArray) -> tuple[IntArray, Fl
     return unique, np.array([float(np.median(part)) for part in parts])
 
 
-def find_thresholds(
-    columns: Columns, headline: str
-) -> dict[tuple[Placement, bool], ThresholdSearch]:
-    """A search for each placement and card state (scattered) of a recording's samples."""
+def find_thresholds(columns: Columns, headline: str) -> dict[Series, ThresholdSearch]:
+    """A search for each placement, card state and level of a recording's samples.
+
+    A recording of bursts comes with one row a burst (bursts.one_row_a_visit).
+    """
     groups = group_samples(columns, headline)
     chosen = headline_attempts(groups)
     by_key = {(group.condition, group.attempt): group for group in groups}
-    curves: dict[tuple[Placement, bool], list[Group]] = {}
+    curves: dict[Series, list[Group]] = {}
     for group in groups:
         condition = group.condition
-        curve = curves.setdefault((condition.placement, condition.scattered), [])
+        curve = curves.setdefault(condition.series, [])
         if group.attempt == chosen[condition]:
             curve.append(group)
     searches = {}
-    for (placement, scattered), curve in curves.items():
-        if placement.is_plain:
-            searches[placement, scattered] = ThresholdSearch(None, "plain is the control")
+    for series, curve in curves.items():
+        if series.placement.is_plain:
+            searches[series] = ThresholdSearch(None, "plain is the control")
             continue
         paired = [
             (group, by_key[group.condition.control, group.attempt])
@@ -332,7 +333,7 @@ def find_thresholds(
         sizes_mib, matrix = extra_matrix(
             columns, [p for p, _ in paired], [c for _, c in paired], headline
         )
-        searches[placement, scattered] = _search(sizes_mib, matrix)
+        searches[series] = _search(sizes_mib, matrix)
     return searches
 
 

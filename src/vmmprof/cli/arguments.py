@@ -8,6 +8,7 @@ from collections.abc import Callable
 
 from vmmprof.errors import UsageError
 
+MAX_WORKERS = 1024
 _SECONDS = {"": 1, "s": 1, "m": 60, "h": 3600}
 
 
@@ -36,3 +37,24 @@ def percentage(text: str) -> float:
     if match is None or not 0 < float(match[1]) < 100:
         raise UsageError(f"--until-ci {text!r} is not a percentage such as 2%")
     return float(match[1]) / 100
+
+
+def counts(name: str) -> Callable[[str], tuple[int, ...]]:
+    """An argparse type: ascending whole numbers from 1 on, such as ``1,2,4,8``."""
+    one = whole_number(name, 1, MAX_WORKERS)
+
+    def parse(text: str) -> tuple[int, ...]:
+        return tuple(sorted({one(part.strip()) for part in text.split(",")}))
+
+    return parse
+
+
+def device_set(text: str) -> tuple[int, ...]:
+    """``0,1`` as (0, 1) and ``all`` as ()."""
+    if text == "all":
+        return ()
+    one = whole_number("--devices", 0, 4095)
+    devices = [one(part.strip()) for part in text.split(",")]
+    if len(set(devices)) < len(devices):
+        raise UsageError(f"--devices {text!r} names a device twice")
+    return tuple(devices)

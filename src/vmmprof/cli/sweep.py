@@ -10,16 +10,27 @@ import time
 from typing import TYPE_CHECKING
 
 from vmmprof.cli import show
-from vmmprof.cli.arguments import duration_s, percentage, whole_number
+from vmmprof.cli.arguments import (
+    MAX_WORKERS,
+    counts,
+    device_set,
+    duration_s,
+    percentage,
+    whole_number,
+)
 from vmmprof.drivers.select import CHOICES, PATCHES
-from vmmprof.errors import ExitCode
+from vmmprof.errors import ExitCode, UsageError
 from vmmprof.sizes import parse_sizes
 
 if TYPE_CHECKING:
+    from collections.abc import Sequence
+
+    from vmmprof.drivers.protocol import Driver
     from vmmprof.drivers.select import Selection
     from vmmprof.experiment.plan import Plan
     from vmmprof.experiment.runner import Progress
     from vmmprof.experiment.session import Request, Result
+    from vmmprof.placement import Level
 
 DEFAULT_SIZES = "2M:1G:x2"
 
@@ -71,7 +82,6 @@ def add_parser(subparsers: argparse._SubParsersAction[argparse.ArgumentParser]) 
     what.add_argument(
         "--device",
         type=whole_number("--device", 0, 4095),
-        default=0,
         metavar="N",
         help="CUDA device ordinal (default 0)",
     )
@@ -80,6 +90,35 @@ def add_parser(subparsers: argparse._SubParsersAction[argparse.ArgumentParser]) 
         choices=PATCHES,
         default="none",
         help="driver patch to model, with --driver model:* (default none)",
+    )
+    several = parser.add_argument_group("several at once (docs/concurrency.md)")
+    several.add_argument(
+        "--threads",
+        type=counts("--threads"),
+        metavar="LIST",
+        help="such as 1,2,4,8: threads on each device of each process, started together; "
+        "each number is a level of its own (default 1)",
+    )
+    several.add_argument(
+        "--processes",
+        type=counts("--processes"),
+        metavar="LIST",
+        help="such as 1,2,4: processes with contexts of their own (default 1)",
+    )
+    several.add_argument(
+        "--devices",
+        type=device_set,
+        action="append",
+        metavar="SET",
+        help="such as 0,1, or all: devices that allocate at the same time, in place of "
+        "--device; repeatable with sets of different length",
+    )
+    several.add_argument(
+        "--burst",
+        type=whole_number("--burst", 1),
+        default=40,
+        metavar="N",
+        help="cycles of each worker in one visit of a level (default 40)",
     )
     how = parser.add_argument_group("how to measure")
     how.add_argument(
@@ -148,6 +187,7 @@ def run(arguments: argparse.Namespace) -> ExitCode:
     from vmmprof.experiment.session import measure
     from vmmprof.report.progress import ProgressLine
 
+    arguments.device = _first_device(arguments)
     selection = select(arguments.driver, arguments.device, arguments.patch)
     if selection.fallback_reason is not None:
         _say(
@@ -176,6 +216,43 @@ def run(arguments: argparse.Namespace) -> ExitCode:
     return result.exit_code
 
 
+def _first_device(arguments: argparse.Namespace) -> int:
+    """The device that single cycles and the recording's facts are about."""
+    if not arguments.devices:
+        return int(arguments.device or 0)
+    if arguments.device is not None:
+        raise UsageError("--device and --devices exclude each other; --devices names them all")
+    return int(arguments.devices[0][0]) if arguments.devices[0] else 0
+
+
+def _device_sets(arguments: argparse.Namespace, driver: Driver) -> list[tuple[int, ...]]:
+    from vmmprof.drivers.protocol import ConcurrentDriver
+
+    if not arguments.devices:
+        return []
+    if not isinstance(driver, ConcurrentDriver):
+        raise UsageError(f"--devices: --driver {driver.name} has one device; leave it out")
+    sets = [group or tuple(range(driver.device_count)) for group in arguments.devices]
+    if len({len(group) for group in sets}) < len(sets):
+        raise UsageError("--devices: two sets have the same number of devices; measure them apart")
+    return sets
+
+
+def _levels(arguments: argparse.Namespace, device_sets: Sequence[tuple[int, ...]]) -> list[Level]:
+    from vmmprof.placement import Level
+
+    levels = [
+        Level(processes, threads, devices)
+        for devices in sorted(len(group) for group in device_sets) or [1]
+        for processes in arguments.processes or (1,)
+        for threads in arguments.threads or (1,)
+    ]
+    most = max(level.workers for level in levels)
+    if most > MAX_WORKERS:
+        raise UsageError(f"{most} workers at once are too many; the most is {MAX_WORKERS}")
+    return levels
+
+
 def _request(arguments: argparse.Namespace, selection: Selection) -> Request:
     from vmmprof.doctor import session_facts
     from vmmprof.experiment.runner import Options
@@ -183,6 +260,7 @@ def _request(arguments: argparse.Namespace, selection: Selection) -> Request:
     from vmmprof.recording.writer import recording_path
 
     driver = selection.driver
+    device_sets = _device_sets(arguments, driver)
     name = arguments.output or time.strftime(
         f"vmmprof-{driver.name.replace(':', '-')}-%Y%m%d-%H%M%S"
     )
@@ -197,6 +275,7 @@ def _request(arguments: argparse.Namespace, selection: Selection) -> Request:
             max_time_s=arguments.max_time,
             until_ci=arguments.until_ci,
             seed=arguments.seed,
+            burst=arguments.burst,
         ),
         pin=arguments.pin,
         lock=not arguments.no_lock,
@@ -204,6 +283,8 @@ def _request(arguments: argparse.Namespace, selection: Selection) -> Request:
         output=recording_path(name),
         command=["vmmprof", *(shlex.quote(word) for word in sys.argv[1:])],
         facts={} if driver.is_model else session_facts(arguments.device),
+        levels=_levels(arguments, device_sets),
+        device_sets=device_sets,
     )
 
 

@@ -11,7 +11,7 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from contextlib import AbstractContextManager
 from dataclasses import dataclass
-from typing import Protocol
+from typing import Protocol, runtime_checkable
 
 import numpy as np
 import numpy.typing as npt
@@ -23,6 +23,20 @@ from vmmprof.placement import Condition, Placement
 # A call that was not reached, or that a model has no source for. Stored as null.
 NO_TIME_NS = -1
 NO_FAILED_CALL = -1
+
+
+@dataclass(frozen=True)
+class Workers:
+    """Who ran each row of a burst, as arrays of length ``n`` beside a batch's.
+
+    repeat: number of the cycle within the worker's burst; 0 ran before the
+    common start.
+    """
+
+    process: npt.NDArray[np.int16]
+    thread: npt.NDArray[np.int16]
+    device: npt.NDArray[np.int16]
+    repeat: npt.NDArray[np.int32]
 
 
 @dataclass(frozen=True)
@@ -38,7 +52,8 @@ class Batch:
     NO_TIME_NS. total_ns: sum of the calls; a model may know it where it does
     not know every call, and the reverse. status: the driver's error code of
     the failed call, 0 = success. failed_call: its index, or NO_FAILED_CALL.
-    flags: bits of recording.schema.Flag set by read-backs.
+    flags: bits of recording.schema.Flag set by read-backs. cpu: that the cycle
+    ran on, None where a driver does not say. workers: None for one cycle a visit.
     """
 
     visit: npt.NDArray[np.int32]
@@ -48,9 +63,41 @@ class Batch:
     status: npt.NDArray[np.int32]
     failed_call: npt.NDArray[np.int8]
     flags: npt.NDArray[np.uint16]
+    cpu: npt.NDArray[np.int32] | None = None
+    workers: Workers | None = None
 
     def __len__(self) -> int:
         return len(self.visit)
+
+
+@dataclass(frozen=True)
+class WorkerFailure:
+    """A worker that did not get through a burst, and why, for the user.
+
+    ``ends_run``: its context or the card is not what it was, so nothing more
+    can be measured.
+    """
+
+    worker: str
+    reason: str
+    ends_run: bool = False
+
+    def __str__(self) -> str:
+        return f"{self.worker}: {self.reason}"
+
+
+@dataclass(frozen=True)
+class Burst:
+    """What one visit of a level gave: the rows of all workers, worker by worker.
+
+    ``batch.visit`` is 0 throughout. Rows that were not begun and ended while
+    all workers were running have Flag.OUTSIDE_WINDOW. A burst with failures
+    ended early; what the failed workers held is given back unless a failure
+    says otherwise.
+    """
+
+    batch: Batch
+    failures: tuple[WorkerFailure, ...] = ()
 
 
 class PlacementUnavailableError(PartialError):
@@ -122,4 +169,27 @@ class Driver(Protocol):
 
     def environment(self) -> Mapping[str, object]:
         """JSON-ready facts about device and driver for the recording."""
+        ...
+
+
+@runtime_checkable
+class ConcurrentDriver(Driver, Protocol):
+    """A driver that can run several workers at once; entered like any other."""
+
+    device_count: int
+    """Devices of this machine, 0 to ``device_count`` - 1."""
+
+    def use_devices(self, devices: Sequence[tuple[int, ...]]) -> None:
+        """Devices that levels will ask for; before entering.
+
+        A level with k devices runs on the set of length k. UsageError when a
+        device is not there.
+        """
+        ...
+
+    def run_burst(self, condition: int, samples: int) -> Burst:
+        """One burst of a condition at its level, ``samples`` cycles a worker or more.
+
+        Returns early after a failure or request_stop().
+        """
         ...

@@ -6,9 +6,9 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import dataclass, field
 
-from vmmprof.drivers.protocol import Driver
+from vmmprof.drivers.protocol import ConcurrentDriver, Driver
 from vmmprof.errors import PartialError, UsageError
-from vmmprof.placement import PLAIN, Condition, Placement, parse_placement
+from vmmprof.placement import ALONE, PLAIN, Condition, Level, Placement, parse_placement
 from vmmprof.sizes import format_size, round_up
 
 
@@ -49,10 +49,39 @@ def placements_asked_for(
     return granularities
 
 
+def _levels_available(levels: Sequence[Level], driver: Driver, plan: Plan) -> list[Level]:
+    available = []
+    for level in levels:
+        if level == ALONE or isinstance(driver, ConcurrentDriver):
+            available.append(level)
+        else:
+            plan.unavailable[str(level)] = f"{level}: --driver {driver.name} runs one thread alone"
+    return available
+
+
+def _fitting(conditions: Sequence[Condition], driver: Driver, plan: Plan) -> list[Condition]:
+    """The conditions whose workers find room on a device together."""
+    fitting = []
+    for condition in conditions:
+        need_bytes = condition.size_bytes * condition.level.workers_a_device
+        if need_bytes <= driver.total_memory_bytes:
+            fitting.append(condition)
+        else:
+            plan.unavailable[str(condition)] = (
+                f"{condition}: all workers together need {need_bytes >> 20} MiB of a device with "
+                f"{driver.total_memory_bytes >> 20} MiB"
+            )
+    return fitting
+
+
 def make_plan(
-    sizes: Sequence[int], placements: Sequence[str] | None, scatter: bool, driver: Driver
+    sizes: Sequence[int],
+    placements: Sequence[str] | None,
+    scatter: bool,
+    driver: Driver,
+    levels: Sequence[Level] = (ALONE,),
 ) -> Plan:
-    """The conditions to measure with ``driver``.
+    """The conditions to measure with ``driver``, each size and placement at each of ``levels``.
 
     Sizes are rounded up to the largest granularity of the placements, so that
     every placement is measured at the control's size; sizes that meet after
@@ -78,10 +107,12 @@ def make_plan(
             f"{format_size(granularity)}; each real size is measured once"
         )
     states = (False, True) if scatter else (False,)
-    plan.conditions = [
-        Condition(placement, size, scattered)
+    conditions = [
+        Condition(placement, size, scattered, level)
         for size in sorted(set(rounded.values()))
         for placement in granularities
         for scattered in states
+        for level in _levels_available(levels, driver, plan)
     ]
+    plan.conditions = _fitting(conditions, driver, plan)
     return plan

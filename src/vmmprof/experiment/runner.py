@@ -17,7 +17,14 @@ import numpy as np
 
 from vmmprof.analysis.precision import FIRST_LOOK_N, next_look, relative_half_width
 from vmmprof.analysis.remeasure import candidates
-from vmmprof.drivers.protocol import Batch, Driver, LeakError, PlacementUnavailableError
+from vmmprof.drivers.protocol import (
+    Batch,
+    ConcurrentDriver,
+    Driver,
+    LeakError,
+    PlacementUnavailableError,
+    WorkerFailure,
+)
 from vmmprof.experiment.interrupts import Interrupts
 from vmmprof.experiment.samples import Samples
 from vmmprof.experiment.schedule import Visits, interleaved, sequential, state_blocks
@@ -30,7 +37,11 @@ MAX_DOUBLINGS = 10
 
 @dataclass(frozen=True)
 class Options:
-    """How to measure. ``until_ci`` is a relative half-width, 0.02 for 2 %."""
+    """How to measure. ``until_ci`` is a relative half-width, 0.02 for 2 %.
+
+    ``burst``: cycles of each worker in one visit, all workers at the same time
+    (the driver is a ConcurrentDriver then); None: a visit is one cycle, alone.
+    """
 
     repeats: int = 30
     warmup: int = 3
@@ -38,6 +49,7 @@ class Options:
     max_time_s: float | None = None
     until_ci: float | None = None
     seed: int = 0
+    burst: int | None = None
 
 
 @dataclass
@@ -212,6 +224,38 @@ class Runner:
 
     def _run_visits(self, visits: Visits, attempt: int, flag: Flag) -> None:
         """Run visits to their end, going on behind a condition that fails."""
+        if self._options.burst is None:
+            self._run_cycles(visits, attempt, flag)
+        else:
+            self._run_bursts(visits, self._options.burst, attempt, flag)
+        self._report("warming up" if flag & Flag.WARMUP else "measuring")
+
+    def _run_bursts(self, visits: Visits, samples: int, attempt: int, flag: Flag) -> None:
+        assert isinstance(self._driver, ConcurrentDriver)
+        for position in range(len(visits.condition)):
+            self._check_ends()
+            condition = int(visits.condition[position])
+            if condition not in self._active:
+                continue
+            burst = self._driver.run_burst(condition, samples)
+            self._samples.add(burst.batch, _one(visits, position), attempt, flag)
+            self._done += 1
+            if burst.failures:
+                self._give_up_burst(condition, burst.failures)
+
+    def _give_up_burst(self, condition_index: int, failures: Sequence[WorkerFailure]) -> None:
+        """Drop a condition in which workers failed; one that takes its context along ends the run.
+
+        What the other workers measured until then is kept.
+        """
+        condition = self._conditions[condition_index]
+        reason = "; ".join(str(failure) for failure in failures)
+        self._active.discard(condition_index)
+        self.outcome.failed[condition] = reason
+        if any(failure.ends_run for failure in failures):
+            raise self._end(f"{condition}: {reason}")
+
+    def _run_cycles(self, visits: Visits, attempt: int, flag: Flag) -> None:
         rest = _of_active(visits, self._active)
         while len(rest.condition):
             self._check_ends()
@@ -220,7 +264,6 @@ class Runner:
             if len(batch) and batch.status[-1] != 0:
                 self._give_up(rest, batch)
             rest = _of_active(_from(rest, len(batch)), self._active)
-        self._report("warming up" if flag & Flag.WARMUP else "measuring")
 
     def _run_batch(self, visits: Visits, attempt: int, flag: Flag) -> Batch:
         try:
@@ -277,6 +320,11 @@ class Runner:
 
 def _from(visits: Visits, position: int) -> Visits:
     return Visits(visits.condition[position:], visits.round[position:], visits.order[position:])
+
+
+def _one(visits: Visits, position: int) -> Visits:
+    at = slice(position, position + 1)
+    return Visits(visits.condition[at], visits.round[at], visits.order[at])
 
 
 def _of_active(visits: Visits, active: set[int]) -> Visits:

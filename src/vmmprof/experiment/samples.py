@@ -10,7 +10,7 @@ import numpy as np
 import numpy.typing as npt
 import pandas as pd
 
-from vmmprof.drivers.protocol import Batch
+from vmmprof.drivers.protocol import Batch, Workers
 from vmmprof.experiment.schedule import Visits
 from vmmprof.operations import Operation
 from vmmprof.placement import Condition
@@ -40,6 +40,10 @@ class Samples:
         self._placements = np.array([str(condition.placement) for condition in conditions], object)
         self._sizes = np.array([condition.size_bytes for condition in conditions], np.int64)
         self._scattered = np.array([condition.scattered for condition in conditions], np.bool_)
+        levels = [condition.level for condition in conditions]
+        self._processes = np.array([level.processes for level in levels], np.int16)
+        self._threads = np.array([level.threads for level in levels], np.int16)
+        self._devices = np.array([level.devices for level in levels], np.int16)
         self._operation = operation
         self._headline = headline
         self._device = device
@@ -49,17 +53,26 @@ class Samples:
         self._last_flush = time.monotonic()
         self._headline_ns: dict[tuple[int, int], list[float]] = {}
         self._discarded = np.zeros(len(conditions), np.int64)
+        self.usable = 0
+        """Number of rows that count as samples."""
 
     def add(self, batch: Batch, visits: Visits, attempt: int, flag: Flag) -> None:
         """Add the rows of a batch that ran ``visits`` (or the first of them)."""
         condition = visits.condition[batch.visit]
         flags = batch.flags | np.uint16(flag)
+        workers = batch.workers or self._lone_worker(len(batch))
         frame = pd.DataFrame(
             {
                 "round": visits.round[batch.visit],
                 "order": visits.order[batch.visit],
-                "thread": np.zeros(len(batch), np.int16),
-                "device": np.full(len(batch), self._device, np.int16),
+                "process": workers.process,
+                "thread": workers.thread,
+                "repeat": workers.repeat,
+                "cpu": np.full(len(batch), -1, np.int32) if batch.cpu is None else batch.cpu,
+                "processes": self._processes[condition],
+                "threads": self._threads[condition],
+                "devices": self._devices[condition],
+                "device": workers.device,
                 "placement": self._placements[condition],
                 "size_bytes": self._sizes[condition],
                 "scattered": self._scattered[condition],
@@ -74,32 +87,47 @@ class Samples:
             }
         )
         self._waiting.append(frame)
-        self._note_headlines(condition, frame, attempt)
+        self._note_headlines(condition, frame, attempt, is_burst=batch.workers is not None)
         np.add.at(self._discarded, condition[(flags & np.uint16(DISCARDED)) != 0], 1)
         if time.monotonic() - self._last_flush > _FLUSH_SECONDS:
             self.flush()
 
+    def _lone_worker(self, n: int) -> Workers:
+        return Workers(
+            process=np.zeros(n, np.int16),
+            thread=np.zeros(n, np.int16),
+            device=np.full(n, self._device, np.int16),
+            repeat=np.zeros(n, np.int32),
+        )
+
     def _note_headlines(
-        self, condition: npt.NDArray[np.int32], frame: pd.DataFrame, attempt: int
+        self,
+        condition: npt.NDArray[np.int32],
+        frame: pd.DataFrame,
+        attempt: int,
+        is_burst: bool,
     ) -> None:
         usable = (frame["flags"].to_numpy() & _LEFT_OUT) == 0
         values = frame[f"{self._headline}_ns"].to_numpy()
         usable &= values >= 0
-        for index, value in zip(condition[usable], values[usable], strict=True):
+        condition, values = condition[usable], values[usable].astype(np.float64)
+        self.usable += len(values)
+        if is_burst and len(values):
+            # Cycles of one burst depend on each other; its median is one observation.
+            condition, values = condition[:1], np.array([np.median(values)])
+        for index, value in zip(condition, values, strict=True):
             self._headline_ns.setdefault((int(index), attempt), []).append(float(value))
 
     def headline_ns(self, condition: int, attempt: int) -> npt.NDArray[np.float64]:
-        """Usable headline times of a condition so far, in the order taken."""
+        """Usable headline times of a condition's visits so far, in the order taken.
+
+        The visit of a burst gives the median of its cycles.
+        """
         return np.array(self._headline_ns.get((condition, attempt), ()), np.float64)
 
     def discarded(self, condition: int) -> int:
         """Rows of a condition whose memory was not what was asked for, warm-up included."""
         return int(self._discarded[condition])
-
-    @property
-    def usable(self) -> int:
-        """Number of rows that count as samples."""
-        return sum(len(values) for values in self._headline_ns.values())
 
     def flush(self) -> None:
         """Append what waits to the recording."""

@@ -9,14 +9,15 @@ from contextlib import ExitStack
 from dataclasses import asdict, dataclass, replace
 from pathlib import Path
 
-from vmmprof.drivers.protocol import Driver, PlacementUnavailableError
-from vmmprof.errors import ExitCode, NothingMeasuredError, VmmprofError
+from vmmprof.drivers.protocol import ConcurrentDriver, Driver, PlacementUnavailableError
+from vmmprof.errors import ExitCode, NothingMeasuredError, UsageError, VmmprofError
 from vmmprof.experiment.interrupts import Interrupts
 from vmmprof.experiment.lock import measurement_lock
 from vmmprof.experiment.pinning import cpus_to_pin, pinned
 from vmmprof.experiment.plan import Plan, make_plan
 from vmmprof.experiment.runner import Options, Outcome, ProgressCallback, Runner
 from vmmprof.experiment.samples import Samples
+from vmmprof.placement import ALONE, Level
 from vmmprof.recording import environment
 from vmmprof.recording.writer import RecordingWriter
 
@@ -35,6 +36,9 @@ class Request:
     output: Path
     command: Sequence[str]
     facts: Mapping[str, object]
+    levels: Sequence[Level] = (ALONE,)
+    device_sets: Sequence[tuple[int, ...]] = ()
+    """Devices that levels run on, one set a number of devices; empty: ``device`` alone."""
 
 
 @dataclass(frozen=True)
@@ -102,8 +106,10 @@ def _measure(
     interrupts = stack.enter_context(Interrupts(driver.request_stop))
     if request.lock and not driver.is_model:
         stack.enter_context(measurement_lock())
+    if request.device_sets:
+        _use_devices(driver, request.device_sets)
     stack.enter_context(driver)
-    plan = make_plan(request.sizes, request.placements, request.scatter, driver)
+    plan = make_plan(request.sizes, request.placements, request.scatter, driver, request.levels)
     on_plan(plan)
     if not plan.conditions:
         reasons = "; ".join(plan.unavailable.values())
@@ -121,7 +127,8 @@ def _measure(
             "conditions": len(plan.conditions),
             "placements_asked_for": request.placements,
             "scatter": request.scatter,
-            "options": asdict(request.options),
+            "options": asdict(_options(request, plan)),
+            "levels": [asdict(level) for level in request.levels],
             "pinning": pinning,
             "locked": request.lock and not driver.is_model,
             "gpu": device_facts,
@@ -139,6 +146,19 @@ def _require_alone(driver: Driver) -> None:
     except PlacementUnavailableError as error:
         # The whole run is refused, not a part of it.
         raise NothingMeasuredError(str(error)) from None
+
+
+def _use_devices(driver: Driver, device_sets: Sequence[tuple[int, ...]]) -> None:
+    if not isinstance(driver, ConcurrentDriver):
+        raise UsageError(f"--devices: --driver {driver.name} has one device; leave it out")
+    driver.use_devices(device_sets)
+
+
+def _options(request: Request, plan: Plan) -> Options:
+    """The options as they are run: a plan without levels visits one cycle at a time."""
+    if any(condition.level != ALONE for condition in plan.conditions):
+        return request.options
+    return replace(request.options, burst=None)
 
 
 def _driver_facts(driver: Driver) -> dict[str, object]:
@@ -165,7 +185,7 @@ def _run(
     runner = Runner(
         driver,
         plan.conditions,
-        request.options,
+        _options(request, plan),
         samples=samples,
         interrupts=interrupts,
         progress=progress,

@@ -15,6 +15,7 @@ import pyarrow.parquet as pq
 from vmmprof.errors import UsageError
 from vmmprof.operations import OPERATIONS, Operation
 from vmmprof.recording.schema import (
+    DEFAULTS,
     ENVIRONMENT_FILE,
     EVENTS_FILE,
     FORMAT_VERSION,
@@ -29,7 +30,8 @@ class Recording:
     """A loaded recording.
 
     ``samples`` has the columns of docs/recording.md, one row a cycle; times are
-    float64 ns with NaN where nothing was measured, ``placement`` is a category.
+    float64 ns with NaN where nothing was measured, ``placement`` is a category,
+    ``cpu`` is -1 where nobody noted it.
     """
 
     path: Path
@@ -107,6 +109,10 @@ def _load_samples(path: Path) -> pd.DataFrame:
             f"({' '.join(str(error).split())})"
         ) from None
     samples: pd.DataFrame = table.to_pandas()
+    for name, default in DEFAULTS.items():
+        if name not in samples.columns:
+            samples[name] = default
+    samples["cpu"] = samples["cpu"].fillna(-1).astype("int32")
     times = [name for name in samples.columns if name.endswith("_ns") and name != "start_ns"]
     return samples.astype(dict.fromkeys(times, "float64"))
 

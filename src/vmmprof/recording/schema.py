@@ -26,10 +26,22 @@ class Flag(IntFlag):
     WRONG_COMPRESSION = 4
     """The driver granted another compression type than asked for."""
     OUTSIDE_WINDOW = 8
-    """Taken while not all threads were running."""
+    """Not begun and ended while all workers of the burst were running."""
     FAILED = 16
     """A call of the cycle failed; the calls from it on have no time."""
 
+
+# What a row says that does not say it: one thread of one process on one device,
+# one cycle a visit, on a CPU that nobody noted (-1 = null).
+DEFAULTS = {
+    "process": 0,
+    "thread": 0,
+    "repeat": 0,
+    "cpu": -1,
+    "processes": 1,
+    "threads": 1,
+    "devices": 1,
+}
 
 DISCARDED = Flag.WRONG_ORDINAL | Flag.WRONG_COMPRESSION
 """Read-back mismatches: counted and shown, never measured as something else."""
@@ -41,7 +53,13 @@ def samples_schema(operation: Operation) -> pa.Schema:
         [
             pa.field("round", pa.int32(), nullable=False),
             pa.field("order", pa.int32(), nullable=False),
+            pa.field("process", pa.int16(), nullable=False),
             pa.field("thread", pa.int16(), nullable=False),
+            pa.field("repeat", pa.int32(), nullable=False),
+            pa.field("cpu", pa.int32()),
+            pa.field("processes", pa.int16(), nullable=False),
+            pa.field("threads", pa.int16(), nullable=False),
+            pa.field("devices", pa.int16(), nullable=False),
             pa.field("device", pa.int16(), nullable=False),
             pa.field("placement", pa.dictionary(pa.int32(), pa.string()), nullable=False),
             pa.field("size_bytes", pa.int64(), nullable=False),

@@ -21,6 +21,7 @@ import pyarrow.parquet as pq
 from vmmprof.errors import UsageError
 from vmmprof.operations import Operation
 from vmmprof.recording.schema import (
+    DEFAULTS,
     ENVIRONMENT_FILE,
     JOURNAL_FILE,
     SAMPLES_FILE,
@@ -71,7 +72,10 @@ class RecordingWriter:
         return self
 
     def append(self, columns: Mapping[str, object]) -> None:
-        """Add rows: every column of the schema, as arrays of one length (docs/recording.md)."""
+        """Add rows: the columns of the schema, as arrays of one length (docs/recording.md).
+
+        Columns in schema.DEFAULTS may be left out.
+        """
         assert self._stream is not None and self._sink is not None
         self._stream.write_batch(_record_batch(columns, self._schema))
         self._sink.flush()
@@ -102,9 +106,12 @@ class RecordingWriter:
 
 
 def _record_batch(columns: Mapping[str, object], schema: pa.Schema) -> pa.RecordBatch:
+    length = len(np.asarray(columns["round"]))
     arrays = []
     for field in schema:
-        values = columns[field.name]
+        values = columns.get(field.name)
+        if values is None:
+            values = np.full(length, DEFAULTS[field.name], np.int64)
         if pa.types.is_dictionary(field.type):
             arrays.append(pa.array(values, pa.string()).dictionary_encode())
         elif field.nullable:

@@ -269,13 +269,13 @@ def ecdf_figure(
     grid = figure.subplots(rows, columns, squeeze=False, sharey=True)
     for axes in grid.flat[len(sizes) :]:
         axes.remove()
-    names = {(p.placement, p.scattered): (index, p.name) for index, p in enumerate(placements)}
+    names = {p.series: (index, p.name) for index, p in enumerate(placements)}
     for axes, size_bytes in zip(grid.flat, sizes, strict=False):
         for group in shown:
             condition = group.condition
             if condition.size_bytes != size_bytes:
                 continue
-            index, name = names[condition.placement, condition.scattered]
+            index, name = names[condition.series]
             axes.ecdf(
                 times[group.rows] / NS_PER_US,
                 color=_colour(index),

@@ -48,6 +48,11 @@ def _placement(placement: PlacementOverview, operation: Operation) -> JsonObject
     return {
         "placement": str(placement.placement),
         "scattered": placement.scattered,
+        "level": {
+            "processes": placement.level.processes,
+            "threads": placement.level.threads,
+            "devices": placement.level.devices,
+        },
         "threshold": None if found is None else threshold_object(found),
         "threshold_reason": placement.threshold.reason,
         "sizes": [
@@ -121,6 +126,7 @@ def _attempt(summary: ConditionSummary) -> JsonObject:
         "max_us": None if summary.max_ns is None else number(summary.max_ns / NS_PER_US),
         **estimate_fields("extra_us", _us(summary.extra)),
         **estimate_fields("ratio", summary.ratio),
+        **estimate_fields("cycles_per_s", summary.cycles_per_s),
         "flagged_outliers": summary.flagged_outliers,
         "warmup": summary.warmup,
         "failed": summary.failed,

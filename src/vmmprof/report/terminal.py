@@ -10,7 +10,6 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterable
 
-from rich import box
 from rich.console import Console
 from rich.table import Table
 from rich.text import Text
@@ -22,11 +21,12 @@ from vmmprof.operations import Operation
 from vmmprof.recording.reader import Recording
 from vmmprof.report.context import Context, context
 from vmmprof.report.numbers import MISSING, mib_text, plain, ratio, us, with_interval
+from vmmprof.report.scaling import has_levels, left_out_line, scaling_table, scalings
+from vmmprof.report.tables import new_table
 from vmmprof.sizes import format_size
 
 _WIDE_COLUMNS = 110
-# A rule under the head and nothing else; ASCII, so that it survives any pipe and locale.
-_RULED = box.Box("    \n    \n -- \n    \n    \n    \n    \n    \n", ascii=True)
+_WIDE_SCALING_COLUMNS = 150
 
 
 def print_recording(
@@ -37,6 +37,32 @@ def print_recording(
     facts = context(recording)
     placements = overview(recording.samples, recording.operation, recording.headline)
     _print_heading(console, facts)
+    if has_levels(placements):
+        _print_scalings(console, placements, facts)
+    else:
+        _print_placements(console, placements, facts, recording.operation, calls)
+    _print_notes(console, facts)
+
+
+def _print_scalings(console: Console, placements: list[PlacementOverview], facts: Context) -> None:
+    for scaling in scalings(placements):
+        console.print()
+        name = f"{scaling.place}{' (MODEL)' if facts.is_model else ''}"
+        console.print(Text(name, style="bold"))
+        console.print(scaling_table(scaling, console.width >= _WIDE_SCALING_COLUMNS))
+        for placement in scaling.placements:
+            for line in _remarks(placement, in_bursts=True):
+                console.print(Text(f"{placement.level}: {line}"))
+        console.print(Text(left_out_line(scaling)))
+
+
+def _print_placements(
+    console: Console,
+    placements: list[PlacementOverview],
+    facts: Context,
+    operation: Operation,
+    calls: bool,
+) -> None:
     for placement in placements:
         console.print()
         name = f"{placement.name}{' (MODEL)' if facts.is_model else ''}"
@@ -44,11 +70,10 @@ def print_recording(
         console.print(_size_table(placement, console.width >= _WIDE_COLUMNS))
         if calls:
             console.print(Text(f"P50 of each call, us: {name}", style="bold"))
-            console.print(_calls_table(placement, recording.operation))
+            console.print(_calls_table(placement, operation))
         for line in _remarks(placement):
             console.print(Text(line))
         console.print(Text(threshold_line(placement.threshold)))
-    _print_notes(console, facts)
 
 
 def threshold_line(search: ThresholdSearch) -> str:
@@ -85,18 +110,9 @@ def _print_heading(console: Console, facts: Context) -> None:
     )
 
 
-def _new_table() -> Table:
-    return Table(
-        box=_RULED,
-        show_edge=False,
-        pad_edge=False,
-        padding=0,
-    )
-
-
 def _size_table(placement: PlacementOverview, wide: bool) -> Table:
     is_plain = placement.placement.is_plain
-    table = _new_table()
+    table = new_table()
     table.add_column("size", justify="right", no_wrap=True)
     for name in ("n", "P50", "P90", *(["P99"] if wide else []), "max"):
         table.add_column(name, justify="right", no_wrap=True)
@@ -136,7 +152,7 @@ def _value_us(summary: ConditionSummary) -> str:
 
 
 def _calls_table(placement: PlacementOverview, operation: Operation) -> Table:
-    table = _new_table()
+    table = new_table()
     table.add_column("size", justify="right", no_wrap=True)
     for call in operation.calls:
         table.add_column(call, justify="right", no_wrap=True)
@@ -149,14 +165,17 @@ def _calls_table(placement: PlacementOverview, operation: Operation) -> Table:
     return table
 
 
-def _remarks(placement: PlacementOverview) -> Iterable[str]:
-    """Lines on what was left out, flagged or measured twice; none when there is nothing to say."""
+def _remarks(placement: PlacementOverview, in_bursts: bool = False) -> Iterable[str]:
+    """Lines on what was left out, flagged or measured twice; none when there is nothing to say.
+
+    ``in_bursts``: long cycles and those at a burst's ends are a matter of course.
+    """
     headlines = placement.headlines
     counted: tuple[tuple[str, Callable[[ConditionSummary], int]], ...] = (
-        ("flagged as outliers (kept)", lambda s: s.flagged_outliers),
+        ("flagged as outliers (kept)", lambda s: 0 if in_bursts else s.flagged_outliers),
         ("discarded, wrong memory read back", lambda s: s.discarded),
         ("failed", lambda s: s.failed),
-        ("left out, not all threads running", lambda s: s.outside_window),
+        ("left out, not all threads running", lambda s: 0 if in_bursts else s.outside_window),
         ("without this time", lambda s: s.untimed),
     )
     for what, count in counted:

@@ -1,14 +1,19 @@
 # SPDX-License-Identifier: MIT
-from collections.abc import Iterable
+from collections.abc import Iterable, Sequence
 
 import numpy as np
 import numpy.typing as npt
 
 NOT_READ_BACK: int
+MAX_WORKERS: int
+BURST_CONTROL_BYTES: int
 
 class MissingSymbolError(Exception): ...
 
 def empty_interval_cost_ns(repeats: int = ...) -> float: ...
+def reset_burst(memory: memoryview) -> None: ...
+def halt_burst(memory: memoryview) -> None: ...
+def worker_trace(memory: memoryview, worker: int) -> tuple[int, int]: ...
 
 class CycleCore:
     def __init__(self, *, knows_locality_domains: bool) -> None: ...
@@ -26,5 +31,14 @@ class CycleCore:
         npt.NDArray[np.int8],
         npt.NDArray[np.int32],
         npt.NDArray[np.int32],
+        npt.NDArray[np.int32],
         bool,
     ]: ...
+    def run_burst(
+        self,
+        workers: Sequence[tuple[int, int]],
+        control: memoryview,
+        first_worker: int,
+        worker_count: int,
+        samples: int,
+    ) -> list[tuple[npt.NDArray[np.int64], int, bool]]: ...

@@ -3,7 +3,7 @@
 # distutils: language=c++
 """The timing core of cycle_core.hpp for Python; the GIL is free while cycles run."""
 
-from libc.stdint cimport int8_t, int32_t, int64_t
+from libc.stdint cimport int8_t, int32_t, int64_t, uint32_t, uintptr_t
 from libcpp cimport bool as cbool
 from libcpp.vector cimport vector
 from cpython.exc cimport PyErr_CheckSignals
@@ -18,6 +18,10 @@ cdef extern from "<atomic>" namespace "std" nogil:
         atomic_bool()
         void store(cbool)
         cbool load()
+    cdef cppclass atomic_uint32 "std::atomic<uint32_t>":
+        void store(uint32_t)
+    cdef cppclass atomic_int64 "std::atomic<int64_t>":
+        int64_t load()
 
 
 cdef extern from "cuda.h" nogil:
@@ -39,12 +43,46 @@ cdef extern from "cycle_core.hpp" namespace "vmmprof" nogil:
         int8_t *failed_call
         int32_t *ordinal
         int32_t *compression
+        int32_t *cpu
+    cdef struct Row:
+        int64_t start_ns
+        int64_t end_ns
+        int64_t *calls_ns
+        int32_t status
+        int8_t failed_call
+        int32_t ordinal
+        int32_t compression
+        int32_t cpu
 
     CUresult get_granularity(const EntryPoints &, const Condition &, size_t *)
     Condition make_condition(int device, size_t size_bytes, int domain, cbool compressible, cbool rdma)
     double empty_interval_ns(int repeats)
     size_t run_visits(const EntryPoints &, const Condition *, const int32_t *visits, size_t n,
                       const Rows &, const atomic_bool &stop, cbool &leaked)
+
+
+cdef extern from "burst.hpp" namespace "vmmprof" nogil:
+    const uint32_t MAX_WORKERS_ "vmmprof::MAX_WORKERS"
+    cdef cppclass WorkerTrace:
+        atomic_int64 first_start_ns
+        atomic_int64 last_end_ns
+    cdef cppclass BurstControl:
+        atomic_uint32 halted
+        WorkerTrace *traces
+        void reset()
+    cdef cppclass BurstWorker:
+        uint32_t index
+        cydriver.CUcontext context
+        const Condition *condition
+        CUresult context_status
+        cbool leaked
+        vector[Row] rows
+        vector[uint32_t] repeat
+    cdef cppclass Burst:
+        Burst(const EntryPoints &, vector[BurstWorker] &, BurstControl &, uint32_t workers,
+              uint32_t samples) except +
+        cbool wait_ms(int)
+        void halt()
 
 
 NOT_READ_BACK = NOT_READ_BACK_
@@ -62,6 +100,7 @@ _SYMBOLS = (
     b"cuMemGetAllocationPropertiesFromHandle",
     b"cuMemGetAllocationGranularity",
     b"cuPointerGetAttribute",
+    b"cuCtxSetCurrent",
 )
 cdef int _SYMBOL_VERSION = 12000
 
@@ -84,8 +123,45 @@ def empty_interval_cost_ns(int repeats=100_000):
     return empty_interval_ns(repeats)
 
 
+MAX_WORKERS = MAX_WORKERS_
+# Bytes, aligned to 64, that the workers of a burst meet in; memory that processes share must hold them.
+BURST_CONTROL_BYTES = sizeof(BurstControl)
+# How often the thread that waits for a burst lets signal handlers run.
+cdef int _WAIT_MS = 20
+
+
+cdef BurstControl *_control(unsigned char[::1] memory) except NULL:
+    if memory.shape[0] < <Py_ssize_t>sizeof(BurstControl) or <uintptr_t>&memory[0] % 64:
+        raise ValueError(f"a burst needs {sizeof(BurstControl)} aligned bytes to meet in")
+    return <BurstControl *>&memory[0]
+
+
+def reset_burst(unsigned char[::1] memory not None):
+    """Make ready for the next burst; only while no worker runs."""
+    _control(memory).reset()
+
+
+def halt_burst(unsigned char[::1] memory not None):
+    """Let every worker of the burst leave after its current cycle."""
+    _control(memory).halted.store(1)
+
+
+def worker_trace(unsigned char[::1] memory not None, uint32_t worker):
+    """(first start, last end) in ns of a worker's cycles behind the barrier, 0 where there is none.
+
+    Known also of a worker whose process was killed.
+    """
+    if worker >= MAX_WORKERS_:
+        raise IndexError(f"worker {worker} of {MAX_WORKERS_}")
+    cdef BurstControl *control = _control(memory)
+    return control.traces[worker].first_start_ns.load(), control.traces[worker].last_end_ns.load()
+
+
 cdef class CycleCore:
-    """Runs timed cycles on one device, in the context current to the calling thread."""
+    """Runs timed cycles on one device, in the context current to the calling thread.
+
+    run_burst() starts threads of its own, each in the context that it is given.
+    """
 
     cdef EntryPoints entry_points
     cdef vector[Condition] conditions
@@ -96,7 +172,7 @@ cdef class CycleCore:
         for i, symbol in enumerate(_SYMBOLS):
             table[i] = _resolve(symbol)
         if not knows_locality_domains:
-            table[len(_SYMBOLS) - 1] = NULL
+            table[_SYMBOLS.index(b"cuPointerGetAttribute")] = NULL
 
     def prepare(self, conditions):
         """Take (device, size_bytes, domain or -1, compressible, rdma) tuples that visits index.
@@ -123,7 +199,7 @@ cdef class CycleCore:
         """Run one cycle a visit; stops after a failed one, or after request_stop().
 
         Returns (start_ns (n,), calls_ns (n, 7), status (n,), failed_call (n,),
-        ordinal (n,), compression (n,), leaked) of the cycles that ran.
+        ordinal (n,), compression (n,), cpu (n,), leaked) of the cycles that ran.
         """
         cdef Py_ssize_t n = visits.shape[0], done = 0, i
         cdef size_t condition_count = self.conditions.size()
@@ -138,7 +214,8 @@ cdef class CycleCore:
         compression = np.zeros(n, np.int32)
         cdef int64_t[::1] start_v = start
         cdef int64_t[:, ::1] calls_v = calls
-        cdef int32_t[::1] status_v = status, ordinal_v = ordinal, compression_v = compression
+        cpu = np.zeros(n, np.int32)
+        cdef int32_t[::1] status_v = status, ordinal_v = ordinal, compression_v = compression, cpu_v = cpu
         cdef int8_t[::1] failed_v = failed
         cdef Rows rows
         cdef cbool leaked = False
@@ -151,10 +228,75 @@ cdef class CycleCore:
             rows.failed_call = &failed_v[done]
             rows.ordinal = &ordinal_v[done]
             rows.compression = &compression_v[done]
+            rows.cpu = &cpu_v[done]
             with nogil:
                 run_visits(self.entry_points, self.conditions.data(), &visits[done], 1, rows, self.stop, leaked)
             done += 1
             PyErr_CheckSignals()
             if status_v[done - 1] != 0:
                 break
-        return start[:done], calls[:done], status[:done], failed[:done], ordinal[:done], compression[:done], leaked
+        return (start[:done], calls[:done], status[:done], failed[:done], ordinal[:done], compression[:done],
+                cpu[:done], leaked)
+
+    def run_burst(self, workers, unsigned char[::1] control not None, uint32_t first_worker,
+                  uint32_t worker_count, uint32_t samples):
+        """Run a thread for each of ``workers``, (context address, condition index) pairs.
+
+        ``worker_count`` is that of all processes that meet in ``control``;
+        ``first_worker`` is how many of them other processes have before. Each
+        thread runs one cycle, waits for all, and goes on until every one of
+        them has ``samples`` more (burst.hpp); the burst ends early when a cycle
+        fails, when control is halted, or after request_stop().
+
+        Returns a (rows, context_status, leaked) of each worker. ``rows`` is
+        int64 of shape (n, 15): start, end, the seven calls, status, failed
+        call, ordinal, compression, cpu, number of the cycle, in that order.
+        """
+        cdef vector[BurstWorker] here
+        cdef BurstWorker *worker
+        cdef BurstControl *meeting = _control(control)
+        cdef Burst *burst = NULL
+        cdef cbool ended = False
+        cdef size_t i, condition_count = self.conditions.size()
+        if first_worker + len(workers) > MAX_WORKERS_:
+            raise IndexError(f"worker {first_worker + len(workers) - 1} of {MAX_WORKERS_}")
+        here.resize(len(workers))
+        for i, (context, condition) in enumerate(workers):
+            if not 0 <= condition < condition_count:
+                raise IndexError(f"condition {condition} of {condition_count}")
+            here[i].index = first_worker + <uint32_t>i
+            here[i].context = <cydriver.CUcontext><uintptr_t>context
+            here[i].condition = &self.conditions[<size_t>condition]
+        burst = new Burst(self.entry_points, here, meeting[0], worker_count, samples)
+        try:
+            while not ended:
+                if self.stop.load():
+                    burst.halt()
+                with nogil:
+                    ended = burst.wait_ms(_WAIT_MS)
+                PyErr_CheckSignals()
+        finally:
+            with nogil:
+                del burst
+        return [(_burst_rows(&here[i]), here[i].context_status, here[i].leaked) for i in range(here.size())]
+
+
+cdef object _burst_rows(const BurstWorker *worker):
+    cdef size_t n = worker.rows.size(), i
+    cdef int c
+    cdef const Row *row
+    table = np.empty((n, CALL_COUNT + 8), np.int64)
+    cdef int64_t[:, ::1] view = table
+    for i in range(n):
+        row = &worker.rows[i]
+        view[i, 0] = row.start_ns
+        view[i, 1] = row.end_ns
+        for c in range(CALL_COUNT):
+            view[i, 2 + c] = row.calls_ns[c]
+        view[i, CALL_COUNT + 2] = row.status
+        view[i, CALL_COUNT + 3] = row.failed_call
+        view[i, CALL_COUNT + 4] = row.ordinal
+        view[i, CALL_COUNT + 5] = row.compression
+        view[i, CALL_COUNT + 6] = row.cpu
+        view[i, CALL_COUNT + 7] = worker.repeat[i]
+    return table

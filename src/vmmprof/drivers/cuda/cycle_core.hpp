@@ -14,6 +14,8 @@
 #include <cstring>
 #include <ctime>
 
+#include <sched.h>
+
 #include <cuda.h>
 
 namespace vmmprof {
@@ -32,6 +34,8 @@ struct EntryPoints {
     CUresult(CUDAAPI *get_granularity)(size_t *, const CUmemAllocationProp *, CUmemAllocationGranularity_flags);
     // Null where the driver does not know locality domains.
     CUresult(CUDAAPI *pointer_get_attribute)(void *, CUpointer_attribute, CUdeviceptr);
+    // Threads of a burst set the context that they work in (burst.hpp).
+    CUresult(CUDAAPI *ctx_set_current)(CUcontext);
 };
 
 struct Condition {
@@ -74,6 +78,18 @@ constexpr int32_t NOT_READ_BACK = -1000;
 constexpr int64_t NO_TIME_NS = -1;
 constexpr int8_t NO_FAILED_CALL = -1;
 
+// One cycle.
+struct Row {
+    int64_t start_ns;
+    int64_t end_ns;  // after the last call that was tried, read-backs included
+    int64_t calls_ns[CALL_COUNT];
+    int32_t status;
+    int8_t failed_call;
+    int32_t ordinal;
+    int32_t compression;
+    int32_t cpu;  // that the cycle ended on
+};
+
 // One row a cycle, as columns of the caller.
 struct Rows {
     int64_t *start_ns;
@@ -82,7 +98,18 @@ struct Rows {
     int8_t *failed_call;
     int32_t *ordinal;
     int32_t *compression;
+    int32_t *cpu;
 };
+
+inline void store(const Row &row, const Rows &rows, size_t i) {
+    rows.start_ns[i] = row.start_ns;
+    std::memcpy(rows.calls_ns + i * CALL_COUNT, row.calls_ns, sizeof row.calls_ns);
+    rows.status[i] = row.status;
+    rows.failed_call[i] = row.failed_call;
+    rows.ordinal[i] = row.ordinal;
+    rows.compression[i] = row.compression;
+    rows.cpu[i] = row.cpu;
+}
 
 inline int64_t now_ns() {
     timespec t;
@@ -135,12 +162,12 @@ inline int32_t read_back_ordinal(const EntryPoints &cuda, CUdeviceptr address) {
     return ordinal;
 }
 
-// Runs one cycle into row i. Every condition makes the same read-backs, so that
+// Runs one cycle into `row`. Every condition makes the same read-backs, so that
 // placements differ in nothing but what is measured. Returns false when a call
 // failed; `leaked` is set when what the cycle held could not be given back.
-inline bool run_cycle(const EntryPoints &cuda, const Condition &condition, const Rows &rows, size_t i, bool &leaked) {
+inline bool run_cycle(const EntryPoints &cuda, const Condition &condition, Row &row, bool &leaked) {
     const size_t size = condition.size_bytes;
-    int64_t *calls_ns = rows.calls_ns + i * CALL_COUNT;
+    int64_t *calls_ns = row.calls_ns;
     Held held{cuda, size};
     CUresult status;
     int8_t call;
@@ -148,11 +175,11 @@ inline bool run_cycle(const EntryPoints &cuda, const Condition &condition, const
 
     for (int c = 0; c < CALL_COUNT; ++c)
         calls_ns[c] = NO_TIME_NS;
-    rows.ordinal[i] = rows.compression[i] = NOT_READ_BACK;
-    rows.status[i] = CUDA_SUCCESS;
-    rows.failed_call[i] = NO_FAILED_CALL;
+    row.ordinal = row.compression = NOT_READ_BACK;
+    row.status = CUDA_SUCCESS;
+    row.failed_call = NO_FAILED_CALL;
 
-    before = rows.start_ns[i] = now_ns();
+    before = row.start_ns = now_ns();
 
     call = RESERVE;
     if ((status = cuda.address_reserve(&held.address, size, 0, 0, 0)) != CUDA_SUCCESS)
@@ -183,8 +210,8 @@ inline bool run_cycle(const EntryPoints &cuda, const Condition &condition, const
         goto failed;
     calls_ns[SET_ACCESS] = now_ns() - before;
 
-    rows.compression[i] = read_back_compression(cuda, held.handle);
-    rows.ordinal[i] = read_back_ordinal(cuda, held.address);
+    row.compression = read_back_compression(cuda, held.handle);
+    row.ordinal = read_back_ordinal(cuda, held.address);
 
     before = now_ns();
 
@@ -207,12 +234,16 @@ inline bool run_cycle(const EntryPoints &cuda, const Condition &condition, const
     call = FREE;
     if ((status = cuda.address_free(held.address, size)) != CUDA_SUCCESS)
         goto failed;
-    calls_ns[FREE] = now_ns() - before;
+    row.end_ns = now_ns();
+    calls_ns[FREE] = row.end_ns - before;
+    row.cpu = sched_getcpu();
     return true;
 
 failed:
-    rows.status[i] = status;
-    rows.failed_call[i] = call;
+    row.end_ns = now_ns();
+    row.status = status;
+    row.failed_call = call;
+    row.cpu = sched_getcpu();
     leaked = !held.give_back();
     return false;
 }
@@ -225,7 +256,10 @@ inline size_t run_visits(const EntryPoints &cuda, const Condition *conditions, c
     for (size_t i = 0; i < n; ++i) {
         if (stop.load(std::memory_order_relaxed))
             return i;
-        if (!run_cycle(cuda, conditions[visits[i]], rows, i, leaked))
+        Row row;
+        const bool ok = run_cycle(cuda, conditions[visits[i]], row, leaked);
+        store(row, rows, i);
+        if (!ok)
             return i + 1;
     }
     return n;

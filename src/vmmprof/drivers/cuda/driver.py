@@ -4,7 +4,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
-from contextlib import contextmanager
+from contextlib import ExitStack, contextmanager
 from importlib.metadata import version
 from typing import Any
 
@@ -12,12 +12,27 @@ import numpy as np
 import numpy.typing as npt
 
 from vmmprof.drivers.cuda import _cycle, api, nvml
+from vmmprof.drivers.cuda.bursts import read_back_flags, to_burst
+from vmmprof.drivers.cuda.processes import Death, Processes
 from vmmprof.drivers.cuda.scatter import scattered as scattered_card
-from vmmprof.drivers.protocol import Batch, LeakError, PlacementUnavailableError
+from vmmprof.drivers.cuda.team import (
+    Order,
+    Team,
+    burst_memory,
+    make_core,
+    primary_contexts,
+    require_devices,
+)
+from vmmprof.drivers.protocol import (
+    Batch,
+    Burst,
+    LeakError,
+    PlacementUnavailableError,
+    WorkerFailure,
+)
 from vmmprof.errors import NothingMeasuredError, UsageError
 from vmmprof.operations import VMM_CYCLE
 from vmmprof.placement import Condition, Placement
-from vmmprof.recording.schema import Flag
 
 # Memory in use on a GPU where nobody runs anything; more than that is somebody's.
 _IDLE_USED_BYTES = 1 << 30
@@ -30,6 +45,9 @@ def _domain_code(placement: Placement) -> int:
 class CudaDriver:
     """Runs VMM cycles on device ``device`` in its primary context.
 
+    Levels run as threads in this process, or in processes of their own where a
+    level has several; those are started by the first prepare() that needs them.
+
     UsageError when there is no such device; NothingMeasuredError when no CUDA
     driver can be used or the device has no virtual memory management.
     """
@@ -41,11 +59,10 @@ class CudaDriver:
     clock = "CLOCK_MONOTONIC"
 
     def __init__(self, device: int = 0) -> None:
-        count = api.device_count()
-        if count == 0:
+        self.device_count = api.device_count()
+        if self.device_count == 0:
             raise NothingMeasuredError("the CUDA driver reports no device")
-        if not 0 <= device < count:
-            raise UsageError(f"device {device}: this machine has CUDA devices 0 to {count - 1}")
+        self._require_device(device)
         self.device = device
         self._device = api.call("cuDeviceGet", device)
         if not api.attribute(self._device, "VIRTUAL_MEMORY_MANAGEMENT_SUPPORTED"):
@@ -57,32 +74,42 @@ class CudaDriver:
         self.pci_bus_id = api.call("cuDeviceGetPCIBusId", 32, self._device).split(b"\0")[0].decode()
         # Read before the context takes its own memory.
         self.usage_before = nvml.usage(self.pci_bus_id)
-        self._core = _core(self.domain_count)
+        self._core = make_core(self.domain_count is not None)
         self._conditions: list[Condition] = []
         self._stop_requested = False
-        self._retained = False
+        self._device_sets: dict[int, tuple[int, ...]] = {1: (device,)}
+        self._undo = ExitStack()
+        self._team: Team | None = None
+        self._processes: Processes | None = None
+        self._control = burst_memory()
+
+    def use_devices(self, devices: Sequence[tuple[int, ...]]) -> None:
+        for device in sorted({device for group in devices for device in group}):
+            self._require_device(device)
+        self._device_sets = {len(group): group for group in devices}
+        require_devices(self._all_devices)
+
+    def _require_device(self, device: int) -> None:
+        if not 0 <= device < self.device_count:
+            raise UsageError(
+                f"device {device}: this machine has CUDA devices 0 to {self.device_count - 1}"
+            )
+
+    @property
+    def _all_devices(self) -> list[int]:
+        """The main device first: single cycles run on it."""
+        used = {device for group in self._device_sets.values() for device in group}
+        return [self.device, *sorted(used - {self.device})]
 
     def __enter__(self) -> CudaDriver:
-        context = api.call("cuDevicePrimaryCtxRetain", self._device)
-        self._retained = True
-        try:
-            api.call("cuCtxSetCurrent", context)
-        except BaseException as error:
-            # What was not entered is not left.
-            self.__exit__(type(error))
-            raise
+        self._contexts = self._undo.enter_context(primary_contexts(self._all_devices))
+        self._team = Team(self._core, self._contexts)
         return self
 
-    def __exit__(self, *exc: object) -> None:
-        if not self._retained:
-            return
-        self._retained = False
-        try:
-            api.call("cuDevicePrimaryCtxRelease", self._device)
-        except api.CudaError:
-            # The error that led here says more; the context goes with this process.
-            if not any(exc):
-                raise
+    def __exit__(self, *exc: Any) -> None:
+        self._team = self._processes = None
+        # The contexts look at the error that led here, if one did.
+        self._undo.__exit__(*(exc or (None, None, None)))
 
     def granularity_bytes(self, placement: Placement) -> int:
         if placement.noncontiguous:
@@ -109,34 +136,35 @@ class CudaDriver:
             needs.append("GPU_DIRECT_RDMA_WITH_CUDA_VMM_SUPPORTED")
         if placement.rdma and placement.domain is not None:
             needs.append("GPU_DIRECT_RDMA_WITH_LOCALIZED_MEMORY_SUPPORTED")
-        for need in needs:
-            if not api.attribute(self._device, need):
-                raise PlacementUnavailableError(
-                    f"placement {placement}: device {self.device} reports "
-                    f"CU_DEVICE_ATTRIBUTE_{need} = 0"
-                )
+        for device in self._all_devices:
+            handle = api.call("cuDeviceGet", device)
+            for need in needs:
+                if not api.attribute(handle, need):
+                    raise PlacementUnavailableError(
+                        f"placement {placement}: device {device} reports "
+                        f"CU_DEVICE_ATTRIBUTE_{need} = 0"
+                    )
 
     def prepare(self, conditions: Sequence[Condition]) -> None:
         self._conditions = list(conditions)
         self._stop_requested = False
-        self._core.prepare(
-            [
-                (
-                    self.device,
-                    condition.size_bytes,
-                    _domain_code(condition.placement),
-                    condition.placement.compressible,
-                    condition.placement.rdma,
-                )
-                for condition in conditions
-            ]
-        )
+        assert self._team is not None, "the driver is used outside its with statement"
+        self._team.prepare(conditions)
+        self._prepare_processes(max((c.level.processes for c in conditions), default=1))
         self._wanted_ordinal = np.array(
             [self._wanted_ordinal_of(condition.placement) for condition in conditions], np.int32
         )
         self._wanted_compression = np.array(
             [int(condition.placement.compressible) for condition in conditions], np.int32
         )
+
+    def _prepare_processes(self, count: int) -> None:
+        if count > 1 and self._processes is None:
+            self._processes = self._undo.enter_context(
+                Processes(count, self._all_devices, self.domain_count is not None)
+            )
+        if self._processes is not None:
+            self._processes.prepare(self._conditions)
 
     def _wanted_ordinal_of(self, placement: Placement) -> int:
         """What the ordinal reads back as: -1 unless the device has several domains to be on."""
@@ -145,17 +173,15 @@ class CudaDriver:
         return placement.domain
 
     def run(self, visits: npt.NDArray[np.int32]) -> Batch:
-        start_ns, calls_ns, status, failed_call, ordinal, compression, leaked = self._core.run(
+        start_ns, calls_ns, status, failed_call, ordinal, compression, cpu, leaked = self._core.run(
             np.ascontiguousarray(visits, np.int32)
         )
         ran = visits[: len(status)]
         ok = status == 0
-        flags = np.zeros(len(status), np.uint16)
-        flags[~ok] |= np.uint16(Flag.FAILED)
-        if self.domain_count is not None:
-            flags[ok & (ordinal != self._wanted_ordinal[ran])] |= np.uint16(Flag.WRONG_ORDINAL)
-        flags[ok & (compression != self._wanted_compression[ran])] |= np.uint16(
-            Flag.WRONG_COMPRESSION
+        flags = read_back_flags(
+            ok,
+            None if self.domain_count is None else ordinal == self._wanted_ordinal[ran],
+            compression == self._wanted_compression[ran],
         )
         batch = Batch(
             visit=np.arange(len(status), dtype=np.int32),
@@ -165,6 +191,7 @@ class CudaDriver:
             status=status,
             failed_call=failed_call,
             flags=flags,
+            cpu=cpu,
         )
         if leaked:
             call = self.operation.calls[int(failed_call[-1])]
@@ -175,14 +202,55 @@ class CudaDriver:
             )
         return batch
 
+    def run_burst(self, condition: int, samples: int) -> Burst:
+        assert self._team is not None
+        level = self._conditions[condition].level
+        order = Order(
+            condition=condition,
+            devices=self._device_sets[level.devices],
+            threads=level.threads,
+            worker_count=level.workers,
+            samples=samples,
+        )
+        deaths: list[Death] = []
+        if level.processes == 1:
+            _cycle.reset_burst(self._control)
+            workers = self._team.run(order, self._control)
+        else:
+            assert self._processes is not None
+            try:
+                workers, deaths = self._processes.run(order, level.processes)
+            except NothingMeasuredError as error:
+                failure = WorkerFailure("a worker process", str(error), ends_run=True)
+                workers, deaths = [], [Death(failure, ())]
+        return to_burst(
+            workers,
+            deaths,
+            order,
+            wanted_ordinal=(
+                None if self.domain_count is None else int(self._wanted_ordinal[condition])
+            ),
+            wanted_compression=int(self._wanted_compression[condition]),
+        )
+
     def request_stop(self) -> None:
         self._stop_requested = True
         self._core.request_stop()
+        if self._processes is not None:
+            self._processes.request_stop()
 
     @contextmanager
     def scattered(self) -> Iterator[None]:
-        need_bytes = max(condition.size_bytes for condition in self._conditions)
-        with scattered_card(self.device, need_bytes, lambda: self._stop_requested):
+        need_bytes = max(c.size_bytes * c.level.workers_a_device for c in self._conditions)
+        with ExitStack() as stack:
+            # What is free is asked of the current context's device.
+            stack.callback(api.call, "cuCtxSetCurrent", self._contexts[self.device])
+            for device, context in self._contexts.items():
+                api.call("cuCtxSetCurrent", context)
+                stack.enter_context(
+                    scattered_card(device, need_bytes, lambda: self._stop_requested)
+                )
+            api.call("cuCtxSetCurrent", self._contexts[self.device])
             yield
 
     def require_alone(self) -> None:
@@ -214,6 +282,7 @@ class CudaDriver:
         others = self.usage_before.other_pids
         return {
             "device": self.device,
+            "device_sets": [list(group) for group in self._device_sets.values()],
             "name": _text(api.call("cuDeviceGetName", 128, self._device)),
             "pci_bus_id": self.pci_bus_id,
             "uuid": _uuid(api.call("cuDeviceGetUuid", self._device)),

@@ -1,0 +1,185 @@
+// SPDX-License-Identifier: MIT
+//
+// Bursts: several threads, of one or more processes, that run cycles at the
+// same time. All meet at a barrier, and each goes on until every one of them
+// has its samples, so that no sample is taken while a worker stands still.
+#pragma once
+
+#include <atomic>
+#include <chrono>
+#include <condition_variable>
+#include <cstdint>
+#include <mutex>
+#include <thread>
+#include <vector>
+
+#include <pthread.h>
+#include <signal.h>
+
+#include "cycle_core.hpp"
+
+namespace vmmprof {
+
+constexpr uint32_t MAX_WORKERS = 1024;
+
+// What is known of a worker even if its process is killed; a cache line each.
+struct alignas(64) WorkerTrace {
+    std::atomic<int64_t> first_start_ns;  // behind the barrier; 0: not yet
+    std::atomic<int64_t> last_end_ns;
+};
+
+// Where the workers of a burst meet. It lies in the memory of one process, or
+// in memory that processes share; zeroed before each burst, while nobody runs.
+struct BurstControl {
+    std::atomic<uint32_t> arrived;  // workers at the barrier
+    std::atomic<uint32_t> reached;  // workers that have their samples
+    std::atomic<uint32_t> settled;  // workers whose cycle at the last one's reaching has ended
+    std::atomic<uint32_t> halted;   // not 0: leave after the current cycle
+    WorkerTrace traces[MAX_WORKERS];
+
+    void reset() {
+        arrived = 0;
+        reached = 0;
+        settled = 0;
+        halted = 0;
+        for (WorkerTrace &trace : traces) {
+            trace.first_start_ns.store(0, std::memory_order_relaxed);
+            trace.last_end_ns.store(0, std::memory_order_relaxed);
+        }
+    }
+};
+static_assert(std::atomic<uint32_t>::is_always_lock_free && std::atomic<int64_t>::is_always_lock_free,
+              "processes share these");
+
+struct BurstWorker {
+    uint32_t index;  // among the workers of all processes
+    CUcontext context;
+    const Condition *condition;
+    CUresult context_status;  // of setting the context; not CUDA_SUCCESS: no row
+    bool leaked;
+    std::vector<Row> rows;         // the first one ran before the common start
+    std::vector<uint32_t> repeat;  // of each row: its cycle's number, 0 the first one
+};
+
+// Locks are not fair: while one worker waits for its turn another can run
+// thousands of cycles. Rows are kept up to this multiple of the samples; from
+// then on a worker's last row is that of its latest cycle.
+constexpr size_t KEPT_MULTIPLE = 8;
+
+// Spinning alone would starve the workers that are waited for where there are
+// more of them than CPUs.
+inline void wait_for_all(const std::atomic<uint32_t> &arrived, uint32_t workers, const BurstControl &control) {
+    while (arrived.load(std::memory_order_acquire) < workers && control.halted.load(std::memory_order_acquire) == 0)
+        std::this_thread::yield();
+}
+
+// One worker's part of a burst of `workers` workers with `samples` samples each.
+//
+// A worker goes on behind its own samples until all have theirs, and then until
+// the cycles that were under way at that moment have ended, too: so each cycle
+// that began while all were running also ended while all were running, and long
+// cycles are not cut off more often than short ones. A failed cycle ends the
+// burst for all.
+inline void run_worker(const EntryPoints &cuda, BurstWorker &worker, BurstControl &control, uint32_t workers,
+                       uint32_t samples) {
+    worker.leaked = false;
+    worker.context_status = cuda.ctx_set_current(worker.context);
+    const size_t kept = KEPT_MULTIPLE * samples + 1;
+    worker.rows.reserve(kept);
+    worker.repeat.reserve(kept);
+    uint32_t number = 0;
+    auto cycle = [&] {
+        if (worker.rows.size() < kept) {
+            worker.rows.emplace_back();
+            worker.repeat.emplace_back();
+        }
+        worker.repeat.back() = number++;
+        return run_cycle(cuda, *worker.condition, worker.rows.back(), worker.leaked);
+    };
+    // The first cycle of a thread pays for what the driver sets up for it.
+    if (worker.context_status != CUDA_SUCCESS || !cycle()) {
+        control.halted = 1;
+        return;
+    }
+    control.arrived.fetch_add(1, std::memory_order_acq_rel);
+    wait_for_all(control.arrived, workers, control);
+
+    WorkerTrace &trace = control.traces[worker.index];
+    bool settled = false;
+    for (uint32_t taken = 0; control.halted.load(std::memory_order_acquire) == 0;) {
+        if (!cycle()) {
+            control.halted = 1;
+            return;
+        }
+        if (taken == 0)
+            trace.first_start_ns.store(worker.rows.back().start_ns, std::memory_order_relaxed);
+        trace.last_end_ns.store(worker.rows.back().end_ns, std::memory_order_relaxed);
+        if (++taken == samples)
+            control.reached.fetch_add(1, std::memory_order_acq_rel);
+        if (!settled && control.reached.load(std::memory_order_acquire) == workers) {
+            settled = true;
+            control.settled.fetch_add(1, std::memory_order_acq_rel);
+        }
+        if (settled && control.settled.load(std::memory_order_acquire) == workers)
+            return;
+    }
+}
+
+// The workers of one process as threads; they run from the constructor on.
+class Burst {
+  public:
+    Burst(const EntryPoints &cuda, std::vector<BurstWorker> &workers_here, BurstControl &control, uint32_t workers,
+          uint32_t samples)
+        : control_(control), running_(workers_here.size()) {
+        // Signals are for the thread that waits: one that met a worker would lengthen a call.
+        sigset_t all, before;
+        sigfillset(&all);
+        pthread_sigmask(SIG_SETMASK, &all, &before);
+        try {
+            for (BurstWorker &worker : workers_here) {
+                threads_.emplace_back([this, &cuda, &worker, &control, workers, samples] {
+                    run_worker(cuda, worker, control, workers, samples);
+                    finish_one();
+                });
+            }
+        } catch (...) {
+            pthread_sigmask(SIG_SETMASK, &before, nullptr);
+            halt_and_join();
+            throw;
+        }
+        pthread_sigmask(SIG_SETMASK, &before, nullptr);
+    }
+
+    ~Burst() { halt_and_join(); }
+
+    // Whether all threads have ended, after at most `ms` milliseconds.
+    bool wait_ms(int ms) {
+        std::unique_lock<std::mutex> lock(mutex_);
+        return ended_.wait_for(lock, std::chrono::milliseconds(ms), [this] { return running_ == 0; });
+    }
+
+    void halt() { control_.halted = 1; }
+
+  private:
+    void finish_one() {
+        std::lock_guard<std::mutex> lock(mutex_);
+        if (--running_ == 0)
+            ended_.notify_all();
+    }
+
+    void halt_and_join() {
+        if (!threads_.empty() && !wait_ms(0))
+            halt();
+        for (std::thread &thread : threads_)
+            thread.join();
+        threads_.clear();
+    }
+
+    BurstControl &control_;
+    std::mutex mutex_;
+    std::condition_variable ended_;
+    size_t running_;
+    std::vector<std::thread> threads_;
+};
+
+}  // namespace vmmprof

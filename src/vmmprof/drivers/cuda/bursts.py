@@ -1,0 +1,105 @@
+# SPDX-License-Identifier: MIT
+"""From the tables of a burst's workers to the protocol's rows, flags and failures."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+import numpy as np
+import numpy.typing as npt
+
+from vmmprof.drivers.cuda import api
+from vmmprof.drivers.cuda.processes import Death
+from vmmprof.drivers.cuda.team import Order, WorkerRows
+from vmmprof.drivers.protocol import NO_TIME_NS, Batch, Burst, WorkerFailure, Workers
+from vmmprof.drivers.window import WorkerTimes, in_window
+from vmmprof.operations import VMM_CYCLE
+from vmmprof.recording.schema import Flag
+
+BoolArray = npt.NDArray[np.bool_]
+
+_CALLS = len(VMM_CYCLE.calls)
+# Columns of a worker's table, as in CycleCore.run_burst.
+_START, _END, _FIRST_CALL = 0, 1, 2
+_STATUS, _FAILED_CALL, _ORDINAL, _COMPRESSION, _CPU, _REPEAT = range(2 + _CALLS, 8 + _CALLS)
+
+
+def read_back_flags(
+    ok: BoolArray, right_ordinal: BoolArray | None, right_compression: BoolArray
+) -> npt.NDArray[np.uint16]:
+    """Flags of cycles that failed or got other memory than they asked for.
+
+    ``right_ordinal`` is None where the driver does not know locality domains.
+    """
+    flags = np.zeros(len(ok), np.uint16)
+    flags[~ok] |= np.uint16(Flag.FAILED)
+    if right_ordinal is not None:
+        flags[ok & ~right_ordinal] |= np.uint16(Flag.WRONG_ORDINAL)
+    flags[ok & ~right_compression] |= np.uint16(Flag.WRONG_COMPRESSION)
+    return flags
+
+
+def to_burst(
+    workers: Sequence[WorkerRows],
+    deaths: Sequence[Death],
+    order: Order,
+    wanted_ordinal: int | None,
+    wanted_compression: int,
+) -> Burst:
+    """The burst that ``order`` made of ``workers``; ``deaths`` are of processes without rows."""
+    failures = [*(d.failure for d in deaths), *(f for f in map(_failure, workers) if f is not None)]
+    # Enough rows are what completes a burst: a stop leaves some worker short of them.
+    complete = not failures and all(len(w.table) > order.samples for w in workers)
+    times = [WorkerTimes(w.table[:, _START], w.table[:, _END]) for w in workers]
+    times += [t for death in deaths for t in death.times]
+    inside = in_window(times, order.samples, complete)[: len(workers)]
+    table = (
+        np.concatenate([w.table for w in workers]) if workers else np.empty((0, _REPEAT + 1), int)
+    )
+    ok = table[:, _STATUS] == 0
+    flags = read_back_flags(
+        ok,
+        None if wanted_ordinal is None else table[:, _ORDINAL] == wanted_ordinal,
+        table[:, _COMPRESSION] == wanted_compression,
+    )
+    if inside:
+        flags[~np.concatenate(inside)] |= np.uint16(Flag.OUTSIDE_WINDOW)
+    calls_ns = np.ascontiguousarray(table[:, _FIRST_CALL : _FIRST_CALL + _CALLS])
+    lengths = [len(w.table) for w in workers]
+    batch = Batch(
+        visit=np.zeros(len(table), np.int32),
+        start_ns=table[:, _START],
+        calls_ns=calls_ns,
+        total_ns=np.where(ok, calls_ns.sum(axis=1), NO_TIME_NS),
+        status=table[:, _STATUS].astype(np.int32),
+        failed_call=table[:, _FAILED_CALL].astype(np.int8),
+        flags=flags,
+        cpu=table[:, _CPU].astype(np.int32),
+        workers=Workers(
+            process=np.repeat(np.array([w.process for w in workers], np.int16), lengths),
+            thread=np.repeat(np.array([w.thread for w in workers], np.int16), lengths),
+            device=np.repeat(np.array([w.device for w in workers], np.int16), lengths),
+            repeat=table[:, _REPEAT].astype(np.int32),
+        ),
+    )
+    return Burst(batch, tuple(failures))
+
+
+def _failure(worker: WorkerRows) -> WorkerFailure | None:
+    if worker.context_status != 0:
+        reason = f"cuCtxSetCurrent failed: {api.status_name(worker.context_status)}"
+        return WorkerFailure(worker.name, reason, api.is_sticky(worker.context_status))
+    if not len(worker.table) or worker.table[-1, _STATUS] == 0:
+        return None
+    status = int(worker.table[-1, _STATUS])
+    call = VMM_CYCLE.api_names[int(worker.table[-1, _FAILED_CALL])]
+    reason = f"{call} failed: {api.status_name(status)}"
+    if worker.leaked:
+        reason += ", and the cycle's memory could not be given back; it goes with its process"
+    elif api.is_sticky(status):
+        reason += "; its context cannot be used any more"
+    return WorkerFailure(
+        worker.name,
+        f"{reason} (after {int(worker.table[-1, _REPEAT])} cycles)",
+        worker.leaked or api.is_sticky(status),
+    )
