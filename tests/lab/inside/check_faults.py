@@ -8,6 +8,7 @@ import signal
 import subprocess
 import sys
 import threading
+from pathlib import Path
 
 import pytest
 
@@ -65,7 +66,7 @@ def test_by_thread_and_probability() -> None:
         with inserted("vmmprof_fault", _function(mock), "per_million=500000"):
             # without the stop at a failure: releases go on
             mock.run(Request(2000, release=1))
-            with open(f"{FAULTS}/seen") as seen, open(f"{FAULTS}/injected") as injected:
+            with Path(FAULTS, "seen").open() as seen, Path(FAULTS, "injected").open() as injected:
                 assert int(seen.read()) == 2000
                 assert 800 < int(injected.read()) < 1200
 
