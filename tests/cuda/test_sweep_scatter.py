@@ -118,3 +118,5 @@ def test_an_interrupt_gives_all_pieces_back(sweep: Run, call: str, name: str) ->
     assert ended.returncode == 130
     assert any(f"interrupted by {name}" in line for line in ended.errors)
     assert len(ended.recording.samples) > 0
+    if call.startswith("cuMemCreate"):
+        assert ended.ledger.calls["cuMemCreate"] == 150  # filling stops at once
