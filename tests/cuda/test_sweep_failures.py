@@ -130,6 +130,29 @@ def test_an_error_before_the_first_cycle_is_one_line(sweep: Run, function: str) 
     assert ended.output is not None and not ended.output.with_suffix(".vmmprof").exists()
 
 
+def test_the_first_error_is_told_when_giving_back_fails_too(sweep: Run) -> None:
+    error = "CUDA_ERROR_NOT_PERMITTED"
+    ended = sweep(fail=f"cuMemGetInfo:1:{error},cuDevicePrimaryCtxRelease:1:{error}")
+    assert ended.returncode == 3
+    assert ended.errors == [f"vmmprof: error: cuMemGetInfo failed: {error}"]
+
+
+def test_a_condition_that_failed_is_not_measured_again(sweep: Run) -> None:
+    ended = sweep(fail=f"cuMemCreate:{MIDDLE}:CUDA_ERROR_OUT_OF_MEMORY")
+    assert_clean(ended)
+    assert ended.returncode == 4
+    samples = ended.recording.samples.query("attempt == 1")
+    bad = failed(samples)
+    assert len(bad) == 1
+    same = samples[
+        (samples["placement"] == bad["placement"].iloc[0])
+        & (samples["size_bytes"] == bad["size_bytes"].iloc[0])
+    ]
+    assert same.index[-1] == MIDDLE - 1
+    # All others have their four rounds.
+    assert len(samples) - len(same) == ALL_ROWS - 4
+
+
 def test_a_result_is_kept_when_only_the_context_stays(sweep: Run) -> None:
     ended = sweep(fail="cuDevicePrimaryCtxRelease:1:CUDA_ERROR_NOT_PERMITTED")
     assert ended.returncode == 0
@@ -139,8 +162,10 @@ def test_a_result_is_kept_when_only_the_context_stays(sweep: Run) -> None:
     assert ended.recording.environment["outcome"] == "complete"
 
 
-@pytest.mark.parametrize("function", VMM_CYCLE.api_names)
-@pytest.mark.parametrize("name", ["SIGINT", "SIGTERM"])
+@pytest.mark.parametrize(
+    ("function", "name"),
+    [*((function, "SIGINT") for function in VMM_CYCLE.api_names), ("cuMemCreate", "SIGTERM")],
+)
 def test_a_signal_in_any_call_ends_the_run_behind_its_cycle(
     sweep: Run, function: str, name: str
 ) -> None:
@@ -155,9 +180,16 @@ def test_a_signal_in_any_call_ends_the_run_behind_its_cycle(
     assert "plain, the control" in ended.stdout
 
 
-@pytest.mark.parametrize("name", ["SIGINT", "SIGTERM", "SIGHUP"])
 @pytest.mark.parametrize(
-    "function", ["cuInit", "cuDevicePrimaryCtxRetain", "cuCtxSetCurrent", "cuMemGetInfo"]
+    ("function", "name"),
+    [
+        ("cuInit", "SIGINT"),
+        ("cuInit", "SIGHUP"),
+        ("cuInit", "SIGTERM"),
+        ("cuDevicePrimaryCtxRetain", "SIGTERM"),
+        ("cuCtxSetCurrent", "SIGINT"),
+        ("cuMemGetInfo", "SIGTERM"),
+    ],
 )
 def test_a_signal_before_the_first_cycle(sweep: Run, function: str, name: str) -> None:
     ended = sweep(signal=f"{function}:1:{name}")

@@ -25,6 +25,7 @@ from vmmprof.drivers.protocol import (
     PlacementUnavailableError,
     WorkerFailure,
 )
+from vmmprof.errors import NothingMeasuredError
 from vmmprof.experiment.interrupts import Interrupts
 from vmmprof.experiment.samples import Samples
 from vmmprof.experiment.schedule import Visits, interleaved, sequential, state_blocks
@@ -210,6 +211,14 @@ class Runner:
         except PlacementUnavailableError as error:
             self._active -= set(indices)
             self.outcome.unavailable["--scatter"] = str(error)
+        except NothingMeasuredError as error:
+            if not scattered:
+                raise
+            # The card could not be put into its state or back: nothing after this is comparable.
+            self.outcome.unavailable["--scatter"] = str(error)
+            raise self._end(
+                f"the card's memory could not be scattered or restored: {error}"
+            ) from None
 
     def _card_state(self, scattered: bool) -> AbstractContextManager[None]:
         if not scattered:

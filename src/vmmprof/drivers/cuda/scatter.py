@@ -29,7 +29,22 @@ def _fill(properties: Any, stop_requested: Callable[[], bool], pieces: list[Any]
         except api.CudaError as error:
             if api.status_name(error.status) == "CUDA_ERROR_OUT_OF_MEMORY":
                 return
-            raise
+            raise PlacementUnavailableError(f"scattered memory: {error}") from None
+
+
+def _give_back(pieces: list[Any]) -> None:
+    """Release all pieces; CudaError when one stays, which is tried twice, after all others."""
+    for last_try in (False, True):
+        failed = []
+        while pieces:
+            piece = pieces.pop()
+            try:
+                api.call("cuMemRelease", piece)
+            except api.CudaError as error:
+                failed.append((piece, error))
+        if last_try and failed:
+            raise failed[0][1]
+        pieces.extend(piece for piece, _ in failed)
 
 
 @contextmanager
@@ -38,6 +53,7 @@ def scattered(device: int, need_bytes: int, stop_requested: Callable[[], bool]) 
 
     PlacementUnavailableError when less than ``need_bytes`` would stay free. A
     requested stop ends the filling early; the caller then leaves at once.
+    CudaError when a piece cannot be given back: the card is not what it was.
     """
     properties = cuda.CUmemAllocationProp()
     properties.type = cuda.CUmemAllocationType.CU_MEM_ALLOCATION_TYPE_PINNED
@@ -46,13 +62,8 @@ def scattered(device: int, need_bytes: int, stop_requested: Callable[[], bool]) 
     pieces: list[Any] = []
     try:
         _fill(properties, stop_requested, pieces)
-        kept, given_back = pieces[1::2], pieces[0::2]
-        pieces = []
-        try:
-            while given_back:
-                api.call("cuMemRelease", given_back.pop())
-        finally:
-            pieces = kept + given_back
+        given_back, pieces[:] = pieces[0::2], pieces[1::2]
+        _give_back(given_back)
         free_bytes, _ = api.call("cuMemGetInfo")
         if free_bytes < need_bytes and not stop_requested():
             raise PlacementUnavailableError(
@@ -61,5 +72,4 @@ def scattered(device: int, need_bytes: int, stop_requested: Callable[[], bool]) 
             )
         yield
     finally:
-        while pieces:
-            api.call("cuMemRelease", pieces.pop())
+        _give_back(pieces)
