@@ -29,7 +29,7 @@ const EntryPoints DRIVER = {
     cuMemAddressReserve, cuMemCreate,  cuMemMap,
     cuMemSetAccess,      cuMemUnmap,   cuMemRelease,
     cuMemAddressFree,    cuMemGetAllocationPropertiesFromHandle,
-    cuMemGetAllocationGranularity, cuPointerGetAttribute,
+    cuMemGetAllocationGranularity, cuPointerGetAttribute, cuCtxSetCurrent,
 };
 
 struct Wanted {
@@ -52,13 +52,13 @@ struct Totals {
 struct Worker {
     std::vector<int32_t> visits;
     std::vector<int64_t> start_ns, calls_ns;
-    std::vector<int32_t> status, ordinal, compression;
+    std::vector<int32_t> status, ordinal, compression, cpu;
     std::vector<int8_t> failed_call;
     Totals totals;
 
     Worker(size_t cycles, size_t offset)
         : visits(cycles), start_ns(cycles), calls_ns(cycles * CALL_COUNT), status(cycles), ordinal(cycles),
-          compression(cycles), failed_call(cycles) {
+          compression(cycles), cpu(cycles), failed_call(cycles) {
         for (size_t i = 0; i < cycles; ++i)
             visits[i] = static_cast<int32_t>((i + offset) % CONDITIONS.size());
     }
@@ -80,7 +80,8 @@ struct Worker {
         bool leaked = false;
         for (size_t done = 0; done < visits.size() && !leaked && !stop.load();) {
             const Rows rows{&start_ns[done], &calls_ns[done * CALL_COUNT], &status[done],
-                            &failed_call[done], &ordinal[done], &compression[done]};
+                            &failed_call[done], &ordinal[done], &compression[done],
+                            &cpu[done]};
             const size_t n =
                 run_visits(DRIVER, CONDITIONS.data(), &visits[done], visits.size() - done, rows, stop, leaked);
             count(done, n, leaked);

@@ -34,14 +34,14 @@ class Ran:
 RunHarness = Callable[..., Ran]
 
 
-def build_harness(library: Path, folder: Path, sanitize: str) -> Path:
+def build_harness(library: Path, folder: Path, sanitize: str, source: str = "harness.cpp") -> Path:
     harness = folder / "harness"
     subprocess.run(
         [
             *("c++", "-std=c++17", "-O1", "-g", "-Wall", "-Wextra", "-Werror", "-pthread"),
             *(f"-fsanitize={sanitize}", "-fno-sanitize-recover=all", "-fno-omit-frame-pointer"),
             *(f"-I{CORE}", f"-isystem{stub_cuda.cuda_include()}"),
-            *(str(HERE / "harness.cpp"), f"-L{library}", "-l:libcuda.so.1"),
+            *(str(HERE / source), f"-L{library}", "-l:libcuda.so.1"),
             *("-o", str(harness)),
         ],
         check=True,

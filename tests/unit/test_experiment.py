@@ -18,7 +18,7 @@ from vmmprof.experiment.plan import make_plan
 from vmmprof.experiment.runner import Options
 from vmmprof.experiment.schedule import interleaved, state_blocks
 from vmmprof.experiment.session import Request, Result, measure
-from vmmprof.placement import PLAIN, Condition, Placement
+from vmmprof.placement import PLAIN, Condition, Level, Placement
 from vmmprof.recording.reader import load
 from vmmprof.recording.schema import Flag
 from vmmprof.sizes import KIB, MIB
@@ -85,6 +85,12 @@ def test_a_size_beyond_the_card_is_bad_input() -> None:
     driver = FakeDriver()
     with pytest.raises(UsageError, match="2 TiB is larger than the device's memory of 1 TiB"):
         make_plan((2 << 40,), None, False, driver)
+
+
+def test_levels_multiply_and_a_driver_of_one_thread_says_that_it_has_none() -> None:
+    plan = make_plan((2 * MIB,), ["device"], False, FakeDriver(), (Level(), Level(threads=4)))
+    assert [c.level for c in plan.conditions] == [Level()]
+    assert plan.unavailable == {"4 threads": "4 threads: --driver fake runs one thread alone"}
 
 
 # -- order ------------------------------------------------------------------

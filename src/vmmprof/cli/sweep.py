@@ -115,7 +115,7 @@ def add_parser(subparsers: argparse._SubParsersAction[argparse.ArgumentParser]) 
     )
     several.add_argument(
         "--burst",
-        type=whole_number("--burst", 1),
+        type=whole_number("--burst", 1, 10_000),
         default=40,
         metavar="N",
         help="cycles of each worker in one visit of a level (default 40)",
