@@ -49,16 +49,12 @@ class DkmsTree:
 
 def find_dkms(system: System, version: str) -> DkmsTree | None:
     """The DKMS tree of the driver at this version; None when DKMS does not manage it."""
-    for source in sorted((system.root / "var/lib/dkms").glob(f"nvidia*/{version}/source")):
+    for tree in sorted((system.root / "var/lib/dkms").glob(f"nvidia*/{version}")):
+        source = _under_root(tree / "source", system.root)
         conf = source / "dkms.conf"
         if not conf.is_file() or not re.search(r"BUILT_MODULE_NAME\S*=\S*nvidia", conf.read_text()):
             continue
-        return DkmsTree(
-            name=source.parent.parent.name,
-            version=version,
-            source=_under_root(source, system.root),
-            built=_built_modules(source.parent, system),
-        )
+        return DkmsTree(tree.parent.name, version, source, _built_modules(tree, system))
     return None
 
 

@@ -283,6 +283,8 @@ def revert(system: System, *, force: bool, dry_run: bool, next_boot: bool, say: 
     journal = Journal(system.root, system.state_dir)
     manifest = journal.load()
     if manifest is None:
+        if not dry_run:
+            journal.forget()  # what an installation left that died before its manifest
         say("nothing to revert: no installation is recorded")
         return False
     system = System(system.root, manifest.facts["kernel"])
