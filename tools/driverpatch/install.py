@@ -6,6 +6,7 @@ from __future__ import annotations
 import fcntl
 import os
 import tempfile
+import textwrap
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass
@@ -48,7 +49,8 @@ class Plan:
             lines.append(f"  {verb} {path}")
         lines.append("  run     depmod")
         lines += [f"  rebuild /{image.relative_to(root)}" for image in self.initramfs]
-        lines.append(f"  DKMS:   {self.dkms_note}")
+        label = "  DKMS:   "
+        lines.append(textwrap.fill(label + self.dkms_note, 80, subsequent_indent=" " * len(label)))
         return "\n".join(lines)
 
 
