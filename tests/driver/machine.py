@@ -27,7 +27,7 @@ from driverpatch.tree import TURING_FILE
 KERNEL = "9.9.9-test"
 VERSION = "999.99.01"
 NAMES = ("nvidia", "nvidia-uvm")
-PROGRAMS = ("gcc", "ld", "modinfo", "depmod", "patch")
+PROGRAMS = ("gcc", "ld", "modprobe", "modinfo", "depmod", "patch")
 
 _MODULE_C = """
 #define INFO(name, text) \\
@@ -46,11 +46,14 @@ from tests.driver.machine import fake_update_initramfs
 fake_update_initramfs(sys.argv)
 """
 
-_MODPROBE = """#!{python}
+# Questions go to the real modprobe; what would touch the kernel does not.
+_MODPROBE = """#!/bin/sh
+case "$*" in *--show-depends*) exec {modprobe} "$@";; esac
+exec {python} -c "
 import sys
 sys.path[:0] = {paths!r}
 from tests.driver.machine import fake_modprobe
-fake_modprobe(sys.argv)
+fake_modprobe(sys.argv)" "$@"
 """
 
 
@@ -159,8 +162,13 @@ class Machine:
         return found
 
 
-def make_machine(where: Path, *, dkms: bool = True, compressed: bool = False) -> Machine:
-    """A machine whose DKMS built the stock modules, with a copy in the initramfs."""
+def make_machine(
+    where: Path, *, dkms: bool = True, compressed: bool = False, renamed: bool = False
+) -> Machine:
+    """A machine whose DKMS built the stock modules, with a copy in the initramfs.
+
+    renamed: the files have other names than the modules, as Debian's have.
+    """
     root = where / "root"
     for directory in ("proc", "sys/module", "boot", "var/lib", "usr/lib/x86_64-linux-gnu"):
         (root / directory).mkdir(parents=True)
@@ -173,6 +181,8 @@ def make_machine(where: Path, *, dkms: bool = True, compressed: bool = False) ->
         (system.modules_dir / name).touch()
     for marker, name in enumerate(NAMES):
         make_module(updates / f"{name}.ko", name, marker)
+    if renamed:
+        _rename_modules(root, updates)
     if dkms:
         _make_dkms_tree(root, updates)
     if compressed:
@@ -181,6 +191,17 @@ def make_machine(where: Path, *, dkms: bool = True, compressed: bool = False) ->
     system.depmod()
     write_initramfs(system)
     return Machine(system, _make_build(where), _make_series(where))
+
+
+def _rename_modules(root: Path, updates: Path) -> None:
+    conf = root / "etc/modprobe.d/nvidia.conf"
+    conf.parent.mkdir(parents=True)
+    lines = []
+    for name in NAMES:
+        other = name.replace("nvidia", "nvidia-current-open")
+        (updates / f"{name}.ko").rename(updates / f"{other}.ko")
+        lines.append(f"install {name} modprobe -i {other} $CMDLINE_OPTS\n")
+    conf.write_text("".join(lines))
 
 
 def _make_dkms_tree(root: Path, updates: Path) -> None:
@@ -203,8 +224,8 @@ def _make_dkms_tree(root: Path, updates: Path) -> None:
     kept = tree / KERNEL / "x86_64/module"
     kept.mkdir(parents=True)
     (tree / "source").symlink_to(f"/usr/src/nvidia-{VERSION}")
-    for name in NAMES:
-        shutil.copy2(updates / f"{name}.ko", kept / f"{name}.ko")
+    for file in updates.glob("*.ko"):
+        shutil.copy2(file, kept / file.name)
 
 
 def _make_build(where: Path) -> Build:
@@ -229,6 +250,8 @@ def put_stand_ins_on_path(where: Path, repository: Path) -> Path:
     programs.mkdir()
     paths = [str(repository), str(repository / "tools"), str(repository / "kernel_module_tests")]
     for name, text in (("update-initramfs", _UPDATE_INITRAMFS), ("modprobe", _MODPROBE)):
-        (programs / name).write_text(text.format(python=sys.executable, paths=paths))
+        (programs / name).write_text(
+            text.format(python=sys.executable, paths=paths, modprobe=shutil.which("modprobe"))
+        )
         (programs / name).chmod(0o755)
     return programs

@@ -76,7 +76,11 @@ def test_two_update_functions_are_an_error(tmp_path: Path, series: Series) -> No
 
 
 def test_binary_only_tree_is_an_error(tmp_path: Path) -> None:
-    with pytest.raises(DriverError, match="resource manager as a binary"):
+    with pytest.raises(DriverUsageError, match="it holds something else"):
+        Tree.at(tmp_path)
+    (tmp_path / "nvidia").mkdir()
+    (tmp_path / "nvidia/nv-kernel.o_binary").touch()
+    with pytest.raises(DriverUsageError, match="resource manager as a binary"):
         Tree.at(tmp_path)
 
 

@@ -85,11 +85,34 @@ def test_install_and_revert(machine_at: MachineMaker, dkms: bool, compressed: bo
         assert module_build_id(chosen) == module.build_id
     (image,) = system.initramfs_images()
     wanted = {module.name: module.build_id for module in machine.build.modules}
-    assert modules_in(image, set(NAMES)) == wanted
+    assert modules_in(image, machine.system.file_stems()) == wanted
     assert status(system).problems == []
     do_revert(machine)
     assert machine.snapshot() == before
     assert status(system).state == "none"
+
+
+def test_renamed_module_files_are_found_and_replaced(machine_at: MachineMaker) -> None:
+    """Debian has nvidia-current-open.ko, which an install command of modprobe points to."""
+    machine = machine_at(renamed=True)
+    system, before = machine.system, machine.snapshot()
+    for name in NAMES:
+        set_loaded(system, name, loaded=True)
+    do_install(machine)
+    chosen = system.module_file("nvidia")
+    assert chosen is not None and chosen.name == "nvidia-current-open.ko"
+    assert module_build_id(chosen) == machine.build.modules[0].build_id
+    assert not list(machine.root.rglob("nvidia.ko"))
+    assert status(system).problems == []
+    assert [copy.place for copy in status(system).copies["nvidia"]] == [
+        "running",
+        "on disk",
+        "initramfs",
+    ]
+    do_revert(machine)
+    for name in NAMES:
+        set_loaded(system, name, loaded=False)
+    assert machine.snapshot() == before
 
 
 def test_revert_twice_does_nothing_more(machine_at: MachineMaker) -> None:
@@ -463,7 +486,7 @@ def test_initramfs_of_this_machine_reads_like_its_lister(tmp_path: Path) -> None
     ).stdout
     image = tmp_path / "image"
     image.write_bytes(b"\0" * 512 + packed)
-    assert modules_in(image, {"nvidia"}) == {"nvidia": module_build_id(module)}
+    assert modules_in(image, {"nvidia": "nvidia"}) == {"nvidia": module_build_id(module)}
 
 
 def test_writing_needs_no_initramfs(machine_at: MachineMaker) -> None:

@@ -16,7 +16,7 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from driverpatch.series import Patch
-from driverpatch.system import System
+from driverpatch.system import System, stem_of
 from driverpatch.tree import TURING_FILE
 
 _CONF_HEADER = "# Added by vmmprof's tools/driver; 'driver revert' removes it."
@@ -30,7 +30,7 @@ class DkmsTree:
     version: str
     source: Path
     built: Mapping[str, Path]
-    """Module name to the file that DKMS keeps, as it is (possibly compressed)."""
+    """File name without suffix to the file that DKMS keeps (possibly compressed)."""
 
     @property
     def conf(self) -> Path:
@@ -71,5 +71,5 @@ def _under_root(source: Path, root: Path) -> Path:
 def _built_modules(tree: Path, system: System) -> dict[str, Path]:
     found: dict[str, Path] = {}
     for file in sorted(tree.glob(f"{system.kernel}/*/module/nvidia*.ko*")):
-        found[file.name.split(".ko", 1)[0]] = file
+        found[stem_of(file)] = file
     return found

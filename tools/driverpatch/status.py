@@ -75,8 +75,8 @@ def status(system: System) -> Status:
         result.version = manifest.facts["version"]
         result.arm = manifest.facts["arm"]
         result.dkms = manifest.facts["dkms"]
-    names = set(MODULE_NAMES)
-    images = {image.name: modules_in(image, names) for image in system.initramfs_images()}
+    stems = system.file_stems()
+    images = {image.name: modules_in(image, stems) for image in system.initramfs_images()}
     for name in MODULE_NAMES:
         copies = list(_copies(name, system, images, manifest))
         if copies:
