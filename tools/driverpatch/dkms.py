@@ -16,7 +16,7 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from driverpatch.series import Patch
-from driverpatch.system import System
+from driverpatch.system import System, stem_of
 from driverpatch.tree import TURING_FILE
 
 _CONF_HEADER = "# Added by vmmprof's tools/driver; 'driver revert' removes it."
@@ -30,7 +30,7 @@ class DkmsTree:
     version: str
     source: Path
     built: Mapping[str, Path]
-    """Module name to the file that DKMS keeps, as it is (possibly compressed)."""
+    """File name without suffix to the file that DKMS keeps (possibly compressed)."""
 
     @property
     def conf(self) -> Path:
@@ -49,16 +49,12 @@ class DkmsTree:
 
 def find_dkms(system: System, version: str) -> DkmsTree | None:
     """The DKMS tree of the driver at this version; None when DKMS does not manage it."""
-    for source in sorted((system.root / "var/lib/dkms").glob(f"nvidia*/{version}/source")):
+    for tree in sorted((system.root / "var/lib/dkms").glob(f"nvidia*/{version}")):
+        source = _under_root(tree / "source", system.root)
         conf = source / "dkms.conf"
         if not conf.is_file() or not re.search(r"BUILT_MODULE_NAME\S*=\S*nvidia", conf.read_text()):
             continue
-        return DkmsTree(
-            name=source.parent.parent.name,
-            version=version,
-            source=_under_root(source, system.root),
-            built=_built_modules(source.parent, system),
-        )
+        return DkmsTree(tree.parent.name, version, source, _built_modules(tree, system))
     return None
 
 
@@ -75,5 +71,5 @@ def _under_root(source: Path, root: Path) -> Path:
 def _built_modules(tree: Path, system: System) -> dict[str, Path]:
     found: dict[str, Path] = {}
     for file in sorted(tree.glob(f"{system.kernel}/*/module/nvidia*.ko*")):
-        found[file.name.split(".ko", 1)[0]] = file
+        found[stem_of(file)] = file
     return found

@@ -7,11 +7,12 @@ the last of them usually compressed.
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from pathlib import Path
 
 from driverpatch.elf import build_id, decompressed
 from driverpatch.errors import DriverError
+from driverpatch.system import stem_of
 
 _MAGICS = (b"070701", b"070702")
 _HEADER_SIZE = 110
@@ -57,11 +58,11 @@ def entries(data: bytes) -> Iterator[tuple[str, bytes]]:
                 yield name, content
 
 
-def modules_in(image: Path, names: set[str]) -> dict[str, str | None]:
-    """Build-id of each of the named modules that the image holds."""
+def modules_in(image: Path, stems: Mapping[str, str]) -> dict[str, str | None]:
+    """Build-id of each module that the image holds; stems: file name to module name."""
     found: dict[str, str | None] = {}
     for path, content in entries(image.read_bytes()):
-        name = Path(path).name.split(".ko", 1)[0].replace("_", "-")
-        if ".ko" in Path(path).name and name in names and content:
+        name = stems.get(stem_of(Path(path)))
+        if ".ko" in Path(path).name and name is not None and content:
             found[name] = build_id(content)
     return found

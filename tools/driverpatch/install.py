@@ -6,7 +6,8 @@ from __future__ import annotations
 import fcntl
 import os
 import tempfile
-from collections.abc import Callable, Iterator
+import textwrap
+from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
@@ -19,7 +20,7 @@ from driverpatch.errors import DriverError, RefusedError
 from driverpatch.initramfs import modules_in
 from driverpatch.journal import INSTALLED, INSTALLING, Journal, Manifest
 from driverpatch.series import Series
-from driverpatch.system import MODULE_NAMES, System, run
+from driverpatch.system import System, run, stem_of
 
 Say = Callable[[str], None]
 
@@ -48,7 +49,8 @@ class Plan:
             lines.append(f"  {verb} {path}")
         lines.append("  run     depmod")
         lines += [f"  rebuild /{image.relative_to(root)}" for image in self.initramfs]
-        lines.append(f"  DKMS:   {self.dkms_note}")
+        label = "  DKMS:   "
+        lines.append(textwrap.fill(label + self.dkms_note, 80, subsequent_indent=" " * len(label)))
         return "\n".join(lines)
 
 
@@ -121,7 +123,7 @@ def plan_install(build: Build, system: System, series: Series, scratch: Path) ->
         )
     elif dkms is not None:
         note = f"{dkms.name}/{dkms.version} gets the patches, so that a new kernel has them"
-        replacements += _dkms_replacements(dkms, build, series, scratch)
+        replacements += _dkms_replacements(dkms, build, system, series, scratch)
     return Plan(tuple(replacements), dkms, note, tuple(_images_with_copies(system)))
 
 
@@ -130,8 +132,9 @@ def _module_replacements(system: System, name: str, built: Path) -> list[Replace
     updates = system.modules_dir / "updates"
     chosen = system.module_file(name)
     if chosen is None or not chosen.is_relative_to(updates):
-        return [Replacement(updates / f"{name}.ko", built)]
-    target = chosen.parent / f"{name}.ko"
+        stem = stem_of(chosen) if chosen is not None else name
+        return [Replacement(updates / f"{stem}.ko", built)]
+    target = chosen.parent / (chosen.name.split(".ko", 1)[0] + ".ko")
     if chosen.name == target.name:
         return [Replacement(target, built)]
     # A compressed sibling of the same name would leave it open which one is loaded.
@@ -139,7 +142,7 @@ def _module_replacements(system: System, name: str, built: Path) -> list[Replace
 
 
 def _dkms_replacements(
-    dkms: DkmsTree, build: Build, series: Series, scratch: Path
+    dkms: DkmsTree, build: Build, system: System, series: Series, scratch: Path
 ) -> list[Replacement]:
     patches = series.patches_of(build.patched.arm)
     conf = scratch / "dkms.conf"
@@ -150,10 +153,11 @@ def _dkms_replacements(
     ]
     replacements.append(Replacement(dkms.conf, conf))
     for module in build.modules:
-        kept = dkms.built.get(module.name)
+        chosen = system.module_file(module.name)
+        kept = dkms.built.get(stem_of(chosen)) if chosen is not None else None
         if kept is None:
             continue
-        target = kept.parent / f"{module.name}.ko"
+        target = kept.parent / (kept.name.split(".ko", 1)[0] + ".ko")
         replacements.append(Replacement(target, module.path))
         if kept.name != target.name:
             replacements.append(Replacement(kept, None))
@@ -161,8 +165,9 @@ def _dkms_replacements(
 
 
 def _images_with_copies(system: System) -> list[Path]:
-    names = set(MODULE_NAMES)
-    return [image for image in system.initramfs_images() if modules_in(image, names)]
+    images = system.initramfs_images()
+    stems = system.file_stems() if images else {}
+    return [image for image in images if modules_in(image, stems)]
 
 
 def install(
@@ -236,13 +241,13 @@ def _carry_out(
             )
     for image in plan.initramfs:
         system.rebuild_initramfs(image)
-        check_image(image, {module.name: module.build_id for module in build.modules})
+        check_image(image, system, {module.name: module.build_id for module in build.modules})
 
 
-def check_image(image: Path, wanted: dict[str, str | None]) -> None:
+def check_image(image: Path, system: System, wanted: Mapping[str, str | None]) -> None:
     """Raise DriverError when the image holds another build of one of the modules."""
-    for name, identity in modules_in(image, set(wanted)).items():
-        if identity != wanted[name]:
+    for name, identity in modules_in(image, system.file_stems()).items():
+        if identity != wanted.get(name, identity):
             raise DriverError(
                 f"{image.name} holds {name} with build-id {identity}, not {wanted[name]}"
             )
@@ -283,6 +288,8 @@ def revert(system: System, *, force: bool, dry_run: bool, next_boot: bool, say: 
     journal = Journal(system.root, system.state_dir)
     manifest = journal.load()
     if manifest is None:
+        if not dry_run:
+            journal.forget()  # what an installation left that died before its manifest
         say("nothing to revert: no installation is recorded")
         return False
     system = System(system.root, manifest.facts["kernel"])
@@ -320,11 +327,11 @@ def _refresh_indexes(manifest: Manifest, system: System) -> None:
         image = system.root / path.lstrip("/")
         if not image.is_file():
             continue
-        names = manifest.facts["modules"]
-        wanted = {name: system.installed_build_id(name) for name in names}
-        if any(wanted[name] != found for name, found in modules_in(image, set(names)).items()):
+        wanted = {name: system.installed_build_id(name) for name in manifest.facts["modules"]}
+        held = modules_in(image, system.file_stems())
+        if any(wanted.get(name, found) != found for name, found in held.items()):
             system.rebuild_initramfs(image)
-            check_image(image, wanted)
+            check_image(image, system, wanted)
 
 
 def _runs_ours(manifest: Manifest, system: System) -> bool:

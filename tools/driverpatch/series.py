@@ -50,6 +50,14 @@ class ReferencesClass:
 
 
 @dataclass(frozen=True)
+class Unaffected:
+    """Releases without the loop, for the support table."""
+
+    tags: tuple[str, ...]
+    reason: str
+
+
+@dataclass(frozen=True)
 class Known:
     """What a tree was recognised as."""
 
@@ -65,6 +73,7 @@ class Series:
     arms: Mapping[str, tuple[str, ...]]
     updates: tuple[UpdateClass, ...]
     references: tuple[ReferencesClass, ...]
+    unaffected: tuple[Unaffected, ...] = ()
 
     @classmethod
     def load(cls, directory: Path = PATCHES_DIR) -> Series:
@@ -97,6 +106,9 @@ class Series:
                     patched=entry["patched"],
                 )
                 for entry in table["references"]
+            ),
+            unaffected=tuple(
+                Unaffected(tuple(entry["tags"]), entry["reason"]) for entry in table["unaffected"]
             ),
         )
 

@@ -3,6 +3,7 @@
 
 from __future__ import annotations
 
+import textwrap
 from dataclasses import asdict, dataclass, field
 from typing import Any
 
@@ -12,6 +13,13 @@ from driverpatch.journal import INSTALLED, Journal, Manifest
 from driverpatch.system import MODULE_NAMES, System
 
 UNKNOWN = "unknown"
+
+
+WIDTH = 80
+
+
+def _wrapped(label: str, text: str) -> str:
+    return textwrap.fill(label + text, WIDTH, subsequent_indent=" " * len(label))
 
 
 @dataclass(frozen=True)
@@ -45,8 +53,8 @@ class Status:
                 short = (copy.build_id or UNKNOWN)[:16]
                 lines.append(f"    {copy.place:<10} build-id {short:<16}  {copy.identity}")
         if self.dkms:
-            lines.append(f"  DKMS: {self.dkms}")
-        lines += [f"  PROBLEM: {problem}" for problem in self.problems]
+            lines.append(_wrapped("  DKMS: ", self.dkms))
+        lines += [_wrapped("  PROBLEM: ", problem) for problem in self.problems]
         return "\n".join(lines)
 
     def _headline(self) -> str:
@@ -67,8 +75,8 @@ def status(system: System) -> Status:
         result.version = manifest.facts["version"]
         result.arm = manifest.facts["arm"]
         result.dkms = manifest.facts["dkms"]
-    names = set(MODULE_NAMES)
-    images = {image.name: modules_in(image, names) for image in system.initramfs_images()}
+    stems = system.file_stems()
+    images = {image.name: modules_in(image, stems) for image in system.initramfs_images()}
     for name in MODULE_NAMES:
         copies = list(_copies(name, system, images, manifest))
         if copies:

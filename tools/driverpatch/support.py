@@ -22,13 +22,14 @@ def support_table(series: Series) -> str:
         "| driver releases | body | patches | checked on | difference |",
         "|---|---|---|---|---|",
     ]
+    for entry in series.unaffected:
+        lines.append(f"| {', '.join(entry.tags)} | - | not needed | - | {entry.reason} |")
     for known in series.updates:
         patches = "A, B, A+B, A+B+C" if known.patchable else "none"
         checked = known.verified_on or "-"
         lines.append(
             f"| {', '.join(known.tags)} | {known.id} | {patches} | {checked} | {known.difference} |"
         )
-    lines.append("| before 545.23.06 | - | not needed | 535.288.01 | no static BAR1 update |")
     return "\n".join(lines)
 
 

@@ -23,6 +23,19 @@ UNLOAD_ORDER = ("nvidia-peermem", "nvidia-drm", "nvidia-uvm", "nvidia-modeset", 
 _LIBRARY_DIRS = ("usr/lib/x86_64-linux-gnu", "usr/lib/aarch64-linux-gnu", "usr/lib64", "usr/lib")
 
 
+_MODPROBE_CONFIG = (
+    "etc/modprobe.d",
+    "run/modprobe.d",
+    "usr/local/lib/modprobe.d",
+    "lib/modprobe.d",
+)
+
+
+def stem_of(file: Path) -> str:
+    """'nvidia-uvm' of nvidia_uvm.ko.xz: kmod takes - and _ for the same."""
+    return file.name.split(".ko", 1)[0].replace("_", "-")
+
+
 def run(command: Sequence[str], *, what: str) -> str:
     """Standard output of a command that has to succeed. Raises DriverError saying `what`."""
     try:
@@ -56,14 +69,43 @@ class System:
     # What modprobe would do.
 
     def module_file(self, name: str) -> Path | None:
-        """The file that modprobe would load for the module; None when it knows none."""
-        command = ["modinfo", "-b", str(self.root), "-k", self.kernel, "-F", "filename", name]
+        """The file that modprobe would load for the module; None when it knows none.
+
+        Distributions may rename it: Debian's modprobe.d turns 'nvidia' into
+        'nvidia-current-open' by an install command, which is followed here.
+        """
+        line = self._modprobe_shows(name)
+        if line.startswith("install "):
+            renamed = re.search(r"modprobe\s.*(?:-i|--ignore-install)\s+([\w-]+)", line)
+            if renamed is None:
+                raise DriverError(f"modprobe's install command for {name} cannot be read: {line}")
+            line = self._modprobe_shows(renamed.group(1), "--ignore-install")
+        words = line.split()
+        return Path(words[1]) if len(words) > 1 and words[0] == "insmod" else None
+
+    def _modprobe_shows(self, name: str, *options: str) -> str:
+        """The last line of what modprobe would do: that of the module itself."""
+        command = ["modprobe", "-d", str(self.root), "-S", self.kernel, "--show-depends"]
+        config = [self.root / directory for directory in _MODPROBE_CONFIG]
+        for directory in [found for found in config if found.is_dir()] or [Path("/dev/null")]:
+            command += ["-C", str(directory)]
         try:
-            done = subprocess.run(command, capture_output=True, text=True, check=False)
+            done = subprocess.run(
+                [*command, *options, name], capture_output=True, text=True, check=False
+            )
         except FileNotFoundError:
-            raise DriverError("no program 'modinfo'; install kmod") from None
-        found = done.stdout.strip()
-        return Path(found) if done.returncode == 0 and found.startswith("/") else None
+            raise DriverError("no program 'modprobe'; install kmod") from None
+        lines = done.stdout.strip().splitlines()
+        return lines[-1].strip() if done.returncode == 0 and lines else ""
+
+    def file_stems(self) -> dict[str, str]:
+        """File names without suffix, as modprobe resolves them, to the modules' own names."""
+        stems = {name: name for name in MODULE_NAMES}
+        for name in MODULE_NAMES:
+            file = self.module_file(name)
+            if file is not None:
+                stems[stem_of(file)] = name
+        return stems
 
     def depmod(self) -> None:
         run(["depmod", "-b", str(self.root), self.kernel], what="depmod")

@@ -7,7 +7,7 @@ import re
 from dataclasses import dataclass
 from pathlib import Path
 
-from driverpatch.errors import DriverError
+from driverpatch.errors import DriverError, DriverUsageError
 from driverpatch.functions import Function, called_names, find_functions
 
 BUS_DIR = Path("src/nvidia/src/kernel/gpu/bus")
@@ -16,6 +16,11 @@ _UPDATE_NAME = re.compile(r"_?kbusUpdateStaticBar1VAMapping_(\w+)")
 _DMA_MACRO = re.compile(r"#define\s+dmaUpdateVASpace_HAL\(([^)]*)\)")
 _VERSION = re.compile(r"^NVIDIA_VERSION\s*:?=\s*(\S+)", re.MULTILINE)
 _VERSION_FALLBACK = re.compile(r'#define\s+NV_VERSION_STRING\s+"(\S+)"')
+
+
+def _binaries(root: Path) -> list[Path]:
+    """The resource manager as NVIDIA and Debian ship it to be linked on the user's machine."""
+    return list(root.glob("**/nv-kernel.o_binary"))
 
 
 @dataclass(frozen=True)
@@ -51,12 +56,17 @@ class Tree:
     @classmethod
     def at(cls, root: Path) -> Tree:
         if not root.is_dir():
-            raise DriverError(f"{root}: no such directory; name a driver source tree")
+            raise DriverUsageError(f"{root}: no such directory; name a driver source tree")
         tree = cls(root)
         if not (root / "src/nvidia").is_dir():
-            raise DriverError(
-                f"{root}: no src/nvidia below it; this is not the source of the open kernel "
-                "modules (a tree with nv-kernel.o_binary has the resource manager as a binary)"
+            what = (
+                "has the resource manager as a binary"
+                if _binaries(root)
+                else "holds something else"
+            )
+            raise DriverUsageError(
+                f"{root}: no src/nvidia below it: it {what}; the source of the open kernel "
+                "modules is NVIDIA/open-gpu-kernel-modules, or a distribution's source package"
             )
         return tree
 
