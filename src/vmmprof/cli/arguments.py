@@ -31,12 +31,19 @@ def duration_s(text: str) -> float:
     return float(match[1]) * _SECONDS[match[2]]
 
 
-def percentage(text: str) -> float:
-    """``2%`` as 0.02."""
-    match = re.fullmatch(r"(\d+(?:\.\d+)?)%", text)
-    if match is None or not 0 < float(match[1]) < 100:
-        raise UsageError(f"--until-ci {text!r} is not a percentage such as 2%")
-    return float(match[1]) / 100
+def percentage_of(name: str) -> Callable[[str], float]:
+    """An argparse type: ``2%`` as 0.02."""
+
+    def parse(text: str) -> float:
+        match = re.fullmatch(r"(\d+(?:\.\d+)?)%", text)
+        if match is None or not 0 < float(match[1]) < 100:
+            raise UsageError(f"{name} {text!r} is not a percentage such as 2%")
+        return float(match[1]) / 100
+
+    return parse
+
+
+percentage = percentage_of("--until-ci")
 
 
 def counts(name: str) -> Callable[[str], tuple[int, ...]]:
