@@ -8,6 +8,7 @@ import signal
 import subprocess
 import sys
 import threading
+from pathlib import Path
 
 import pytest
 
@@ -15,7 +16,7 @@ from .mock import Mock, Request, insert, inserted, kernel_log, loaded, remove
 from .probes import attached
 
 STATUS = 0x51
-FAULTS = "/sys/module/vmmprof_fault/parameters"
+FAULTS = Path("/sys/module/vmmprof_fault/parameters")
 
 
 def _function(mock: Mock) -> str:
@@ -65,9 +66,8 @@ def test_by_thread_and_probability() -> None:
         with inserted("vmmprof_fault", _function(mock), "per_million=500000"):
             # without the stop at a failure: releases go on
             mock.run(Request(2000, release=1))
-            with open(f"{FAULTS}/seen") as seen, open(f"{FAULTS}/injected") as injected:
-                assert int(seen.read()) == 2000
-                assert 800 < int(injected.read()) < 1200
+            assert int((FAULTS / "seen").read_text()) == 2000
+            assert 800 < int((FAULTS / "injected").read_text()) < 1200
 
 
 @pytest.mark.parametrize(
