@@ -231,8 +231,8 @@ class CountingProbe(ABC):
         self.calibration = self.calibrate()
         self.poll()
         self._calls.clear()
-        for index in range(len(self._bpf["losses"])):
-            self._bpf["losses"][ctypes.c_int(index)] = ctypes.c_uint64(0)
+        for index in range(len(self._bpf[b"losses"])):
+            self._bpf[b"losses"][ctypes.c_int(index)] = ctypes.c_uint64(0)
         if self._pid is not None:
             self.watch(self._pid)
 
@@ -246,7 +246,7 @@ class CountingProbe(ABC):
             "-w",
         ]
         self._bpf = bcc.BPF(text=PROGRAM.read_text().encode(), cflags=flags)
-        self._bpf["updates"].open_ring_buffer(self._take)
+        self._bpf[b"updates"].open_ring_buffer(self._take)
 
     def _take(self, _context: Any, data: int, _size: int) -> None:
         self._calls.append(_call_of(_Record.from_address(data)))
@@ -269,10 +269,10 @@ class CountingProbe(ABC):
 
     def watch(self, pid: int) -> None:
         """Count this process's calls, and those of its children from now on."""
-        self._bpf["watched"][ctypes.c_uint32(pid)] = ctypes.c_uint8(1)
+        self._bpf[b"watched"][ctypes.c_uint32(pid)] = ctypes.c_uint8(1)
 
     def unwatch(self, pid: int) -> None:
-        del self._bpf["watched"][ctypes.c_uint32(pid)]
+        del self._bpf[b"watched"][ctypes.c_uint32(pid)]
 
     def poll(self) -> None:
         """Take out what has arrived."""
@@ -280,7 +280,7 @@ class CountingProbe(ABC):
 
     def result(self) -> CountingResult:
         """Everything polled so far."""
-        lost = [int(self._bpf["losses"][ctypes.c_int(index)].value) for index in range(4)]
+        lost = [int(self._bpf[b"losses"][ctypes.c_int(index)].value) for index in range(4)]
         return CountingResult(
             self.method,
             self._path,

@@ -94,7 +94,7 @@ class KprobeEvents(CountingProbe):
             tid = ctypes.c_uint32(os.getpid())
             readings, with_ns = [], []
             for _ in range(CALIBRATION_RUNS):
-                calls: Any = self._bpf["calls"]
+                calls: Any = self._bpf[b"calls"]
                 calls[tid] = calls.Leaf()
                 with_ns.append(_fastest_ns())
                 call = calls[tid]

@@ -29,6 +29,7 @@ from vmmprof.sizes import mib
 # A rule under the head and nothing else; ASCII, so that it survives any pipe and locale.
 _RULED = box.Box("    \n    \n -- \n    \n    \n    \n    \n    \n", ascii=True)
 _BAR_WIDTH = 40
+_MUCH_CUT = 0.1
 NOTHING_TO_SHARE = "-"
 # Colours of a flame graph: the update function, its synchronisation, and what else may be large.
 FLAME_COLOURS = {
@@ -160,6 +161,15 @@ def _print_sampled(console: Console, groups: Sequence[SampledGroup]) -> None:
     head = ("under", "samples", "update path", "barrier + TLB of it", "cut")
     console.print(_table(head, rows))
     phases = groups[0].phases
+    cut = phases[Phase.UNATTRIBUTED]
+    kernel = sum(phases.values()) - phases[Phase.USER]
+    if cut > _MUCH_CUT * max(1, kernel):
+        console.print(
+            Text(
+                f"{cut} of {kernel} kernel call chains were cut before they could tell: this "
+                "kernel has no unwind data for the driver's core. Take a counting method."
+            )
+        )
     listed = ", ".join(f"{p.value.replace('_', ' ')} {n}" for p, n in phases.items() if n)
     console.print(Text(f"all samples by phase: {listed}"))
 

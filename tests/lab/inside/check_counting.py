@@ -7,12 +7,13 @@ import os
 import threading
 import time
 from collections.abc import Iterator
+from pathlib import Path
 
 import pytest
 
 from vmmprof.kernel.counting import CountingProbe, UpdateCall
 
-from .mock import Mock, Request, insert, inserted, loaded, remove
+from .mock import Mock, Request, insert, loaded, remove
 from .probes import attached
 
 # Iterations and synchronisations of one update of 512 pages in runs of 16.
@@ -107,9 +108,10 @@ def test_migration(on: Attached) -> None:
         if tid:
             try:
                 os.sched_setaffinity(tid[0], {turn % 2})
-                stat = open(f"/proc/{tid[0]}/stat").read()  # noqa: PTH123, SIM115
+                stat = Path(f"/proc/{tid[0]}/stat").read_text()
             except (ProcessLookupError, FileNotFoundError):
                 break
+            # Field 39 is the CPU; counting begins behind the name in parentheses.
             seen.add(stat.rsplit(")", 1)[1].split()[36])
             turn += 1
         time.sleep(0.002)
@@ -122,14 +124,12 @@ def test_migration(on: Attached) -> None:
 
 
 def test_reload_is_noticed() -> None:
-    name = "vmmprof_mock_padless_stock"
-    assert insert(name).returncode == 0
-    with attached("module", Mock(name)) as probe:
+    with loaded("padless", "stock") as mock, attached("module", mock) as probe:
         assert not probe.result().reloaded
-        assert remove(name).returncode == 0
-        with inserted(name):
-            Mock(name).run(Request(3))
-            probe.poll()
-            result = probe.result()
-        assert result.reloaded
-        assert not result.calls
+        assert remove(mock.name).returncode == 0
+        assert insert(mock.name).returncode == 0
+        mock.run(Request(3))
+        probe.poll()
+        result = probe.result()
+    assert result.reloaded
+    assert not result.calls

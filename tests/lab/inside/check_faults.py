@@ -16,7 +16,7 @@ from .mock import Mock, Request, insert, inserted, kernel_log, loaded, remove
 from .probes import attached
 
 STATUS = 0x51
-FAULTS = "/sys/module/vmmprof_fault/parameters"
+FAULTS = Path("/sys/module/vmmprof_fault/parameters")
 
 
 def _function(mock: Mock) -> str:
@@ -66,9 +66,8 @@ def test_by_thread_and_probability() -> None:
         with inserted("vmmprof_fault", _function(mock), "per_million=500000"):
             # without the stop at a failure: releases go on
             mock.run(Request(2000, release=1))
-            with Path(FAULTS, "seen").open() as seen, Path(FAULTS, "injected").open() as injected:
-                assert int(seen.read()) == 2000
-                assert 800 < int(injected.read()) < 1200
+            assert int((FAULTS / "seen").read_text()) == 2000
+            assert 800 < int((FAULTS / "injected").read_text()) < 1200
 
 
 @pytest.mark.parametrize(

@@ -7,17 +7,17 @@ import os
 import subprocess
 import sys
 import time
+from collections import Counter
 from pathlib import Path
 
 import pyarrow.parquet as pq
 
 from vmmprof.kernel.attribution import Phase
-from vmmprof.kernel.sampling import Sampler
+from vmmprof.kernel.sampling import Sampler, SampleSet
+from vmmprof.kernel.update_path import Direction
 from vmmprof.recording.events import event_facts
 
-from .mock import DEBUGFS, Request, loaded
-
-BUSY = Request(64, pte_ns=20_000, barrier_ns=40_000, tlb_ns=40_000)
+from .mock import DEBUGFS, Mock, Request, insert, loaded
 
 
 def _trace(*arguments: str) -> subprocess.CompletedProcess[str]:
@@ -71,11 +71,9 @@ def test_the_padded_driver_is_traced_by_kprobe_events() -> None:
     assert "method: kprobe" in done.stdout
 
 
-def test_sampling_attributes_only_under_the_update_function() -> None:
-    with (
-        loaded("padless", "stock") as mock,
-        Sampler(os.getpid(), module=mock.name) as sampler,
-    ):
+def _sampled(mock: Mock) -> SampleSet:
+    """Samples of commits and releases, with calls of flush and invalidate by others between."""
+    with Sampler(os.getpid(), module=mock.name) as sampler:
         sampler.start()
         for release in (0, 1):
             for _ in range(10):
@@ -83,15 +81,16 @@ def test_sampling_attributes_only_under_the_update_function() -> None:
                 sampler.poll()
         sampler.stop()
         sampler.poll()
-        result = sampler.result()
-    names = [result.attributions[index].phase for index in result.stack]
-    directions = {
-        result.attributions[index].direction
-        for index in result.stack
-        if result.attributions[index].phase is Phase.TLB
-    }
-    assert {str(d and d.value) for d in directions} == {"commit", "release"}
-    counts = {phase: names.count(phase) for phase in Phase}
+        return sampler.result()
+
+
+def test_sampling_attributes_phases_and_directions() -> None:
+    with loaded("padded", "stock") as mock:
+        result = _sampled(mock)
+    found = [result.attributions[index] for index in result.stack]
+    directions = {item.direction for item in found if item.phase is Phase.TLB}
+    assert directions == {Direction.COMMIT, Direction.RELEASE}
+    counts = Counter(item.phase for item in found)
     path = counts[Phase.PTE] + counts[Phase.BARRIER] + counts[Phase.TLB]
     # The mock spins 20 % of its time in page tables, 40 % in each of the others; an emulated
     # clock is coarse, so that only the order of magnitude is held.
@@ -99,6 +98,23 @@ def test_sampling_attributes_only_under_the_update_function() -> None:
     assert 0.05 < counts[Phase.PTE] / path < 0.45
     assert 0.2 < counts[Phase.BARRIER] / path < 0.6
     assert 0.2 < counts[Phase.TLB] / path < 0.6
+
+
+def test_sampling_says_what_it_cannot_tell() -> None:
+    """Without unwind data for the core its chains are cut at once: never taken for outside."""
+    with loaded("padless", "stock") as mock:
+        result = _sampled(mock)
+    inner = {"kbusFlush_GM107", "gvaspaceInvalidateTlb_IMPL", "mmuWalkMap"}
+    phases = Counter(
+        result.attributions[index].phase
+        for index in result.stack
+        if inner & set(result.stacks[index])
+    )
+    cut = phases[Phase.UNATTRIBUTED]
+    whole = phases[Phase.PTE] + phases[Phase.BARRIER] + phases[Phase.TLB]
+    assert cut + whole > 100
+    # What is neither are whole chains of the calls from outside the update function.
+    assert phases[Phase.OUTSIDE] < 0.2 * (cut + whole)
 
 
 def test_sampling_sees_no_path_where_there_is_none() -> None:
@@ -123,6 +139,4 @@ def test_cleanup_unloads_the_module() -> None:
     done = _trace("--cleanup")
     assert done.returncode == 0
     assert "module vmmprof_probe unloaded" in done.stdout
-    from .mock import insert
-
     assert insert("vmmprof_probe").returncode == 0

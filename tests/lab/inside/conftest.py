@@ -18,7 +18,7 @@ def probe_module() -> Iterator[None]:
         yield
 
 
-@pytest.fixture(autouse=True)
+@pytest.fixture(scope="module", autouse=True)
 def healthy_kernel() -> Iterator[None]:
     before = len(kernel_log())
     yield
