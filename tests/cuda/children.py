@@ -518,6 +518,168 @@ def threads() -> dict[str, object]:
     return {}
 
 
+def launches() -> list[str]:
+    """Answers to a launch, one with a block that is too large, one after the unload."""
+    enter()
+    module = must(cuda.cuModuleLoadData(b"image"))
+    function = must(cuda.cuModuleGetFunction(module, b"kernel"))
+    stream = must(cuda.cuStreamCreate(0))
+
+    def launch(threads: int) -> str:
+        return name(cuda.cuLaunchKernel(function, 1, 1, 1, threads, 1, 1, 0, stream, 0, 0))
+
+    answers = [launch(32), launch(2048)]
+    must(cuda.cuStreamSynchronize(stream))
+    must(cuda.cuModuleUnload(module))
+    answers.append(launch(32))
+    must(cuda.cuStreamDestroy(stream))
+    answers.append(name(cuda.cuStreamSynchronize(stream)))
+    must(cuda.cuDevicePrimaryCtxRelease(0))
+    return answers
+
+
+def pool_props(domain: int | None = None) -> Any:
+    properties = cuda.CUmemPoolProps()
+    properties.allocType = cuda.CUmemAllocationType.CU_MEM_ALLOCATION_TYPE_PINNED
+    properties.location = prop(domain).location
+    return properties
+
+
+def pool_state(pool: Any) -> list[int]:
+    """MiB reserved and in use."""
+    attribute = cuda.CUmemPool_attribute
+    return [
+        int(must(cuda.cuMemPoolGetAttribute(pool, which))) // MIB
+        for which in (
+            attribute.CU_MEMPOOL_ATTR_RESERVED_MEM_CURRENT,
+            attribute.CU_MEMPOOL_ATTR_USED_MEM_CURRENT,
+        )
+    ]
+
+
+def pools() -> dict[str, object]:
+    """A localized pool, cold and warm: what it reserves and uses, step by step."""
+    enter()
+    pool = must(cuda.cuMemPoolCreate(pool_props(1)))
+    seen: dict[str, object] = {}
+    pointer = must(cuda.cuMemAllocFromPoolAsync(5 * MIB, pool, 0))
+    seen["allocated"] = pool_state(pool)
+    seen["ordinal"] = int(must(cuda.cuPointerGetAttribute(ORDINAL, pointer)))
+    must(cuda.cuMemFreeAsync(pointer, 0))
+    seen["freed"] = pool_state(pool)
+    must(cuda.cuStreamSynchronize(0))
+    seen["cold"] = pool_state(pool)
+    threshold = cuda.CUmemPool_attribute.CU_MEMPOOL_ATTR_RELEASE_THRESHOLD
+    must(cuda.cuMemPoolSetAttribute(pool, threshold, cuda.cuuint64_t(2**64 - 1)))
+    must(cuda.cuMemFreeAsync(must(cuda.cuMemAllocFromPoolAsync(5 * MIB, pool, 0)), 0))
+    must(cuda.cuCtxSynchronize())
+    seen["warm"] = pool_state(pool)
+    must(cuda.cuMemPoolTrimTo(pool, 2 * MIB))
+    seen["trimmed"] = pool_state(pool)
+    seen["free of the card"] = must(cuda.cuMemGetInfo())[0] // MIB
+    seen["freed twice"] = name(cuda.cuMemFreeAsync(pointer, 0))
+    # Destroyed while in use: it goes with its last allocation.
+    last = must(cuda.cuMemAllocFromPoolAsync(5 * MIB, pool, 0))
+    must(cuda.cuMemPoolDestroy(pool))
+    seen["destroyed"] = name(cuda.cuMemAllocFromPoolAsync(MIB, pool, 0))
+    must(cuda.cuMemFreeAsync(last, 0))
+    seen["free in the end"] = must(cuda.cuMemGetInfo())[0] // MIB
+    must(cuda.cuDevicePrimaryCtxRelease(0))
+    return seen
+
+
+def default_pool() -> dict[str, object]:
+    """The default pool is not localized, is limited by the card and goes with the context."""
+    enter()
+    pool = must(cuda.cuDeviceGetDefaultMemPool(0))
+    pointer = must(cuda.cuMemAllocAsync(6 * MIB, 0))
+    seen: dict[str, object] = {
+        "state": pool_state(pool),
+        "ordinal": int(must(cuda.cuPointerGetAttribute(ORDINAL, pointer))),
+        "too much": name(cuda.cuMemAllocAsync(1 << 40, 0)),
+        "destroyed": name(cuda.cuMemPoolDestroy(pool)),
+    }
+    must(cuda.cuMemFreeAsync(pointer, 0))
+    must(cuda.cuDevicePrimaryCtxRelease(0))
+    return seen
+
+
+def time_pool(threshold: str) -> list[int]:
+    """ns of four allocations of 4 MiB, each freed and waited for, under a release threshold."""
+    import time
+
+    enter()
+    pool = must(cuda.cuMemPoolCreate(pool_props()))
+    attribute = cuda.CUmemPool_attribute.CU_MEMPOOL_ATTR_RELEASE_THRESHOLD
+    must(cuda.cuMemPoolSetAttribute(pool, attribute, cuda.cuuint64_t(int(threshold))))
+    durations = []
+    for _ in range(4):
+        begin = time.perf_counter_ns()
+        pointer = must(cuda.cuMemAllocFromPoolAsync(4 * MIB, pool, 0))
+        durations.append(time.perf_counter_ns() - begin)
+        must(cuda.cuMemFreeAsync(pointer, 0))
+        must(cuda.cuStreamSynchronize(0))
+    return durations
+
+
+SM = cuda.CUdevResourceType.CU_DEV_RESOURCE_TYPE_SM
+
+
+def domain_groups(*domains: int) -> list[Any]:
+    groups = []
+    for domain in domains:
+        group = cuda.CU_DEV_SM_RESOURCE_GROUP_PARAMS()
+        group.flags = cuda.CUdevSmResourceGroup_flags.CU_DEV_SM_RESOURCE_GROUP_LOCALITY_DOMAIN_ID
+        group.localityDomainId = domain
+        groups.append(group)
+    return groups
+
+
+def green_contexts() -> dict[str, object]:
+    """A green context on each domain's multiprocessors, and memory allocated inside."""
+    enter()
+    whole = must(cuda.cuDeviceGetDevResource(0, SM))
+    parts, rest = must(cuda.cuDevSmResourceSplit(2, whole, 0, domain_groups(0, 1)))
+    seen: dict[str, object] = {
+        "whole": whole.sm.smCount,
+        "parts": [[part.sm.smCount, part.sm.localityDomainId] for part in parts],
+        "rest": int(rest.type),
+        "no domain": name(cuda.cuDevSmResourceSplit(1, whole, 0, domain_groups(2))),
+    }
+    inside = []
+    for part in parts:
+        green = must(cuda.cuGreenCtxCreate(must(cuda.cuDevResourceGenerateDesc([part], 1)), 0, 1))
+        must(cuda.cuCtxSetCurrent(must(cuda.cuCtxFromGreenCtx(green))))
+        Memory(prop(1)).give_back()
+        inside.append(must(cuda.cuGreenCtxGetDevResource(green, SM)).sm.smCount)
+        must(cuda.cuCtxSetCurrent(must(cuda.cuDevicePrimaryCtxRetain(0))))
+        must(cuda.cuGreenCtxDestroy(green))
+        must(cuda.cuDevicePrimaryCtxRelease(0))
+    seen["inside"] = inside
+    seen["destroyed"] = name(cuda.cuCtxFromGreenCtx(green))
+    must(cuda.cuDevicePrimaryCtxRelease(0))
+    return seen
+
+
+def split_by_count() -> dict[str, object]:
+    """As many parts of 20 multiprocessors as there are, and what stays."""
+    enter()
+    whole = must(cuda.cuDeviceGetDevResource(0, SM))
+    parts, count, rest = must(cuda.cuDevSmResourceSplitByCount(99, whole, 0, 20))
+    must(cuda.cuDevicePrimaryCtxRelease(0))
+    return {
+        "count": count,
+        "sizes": [part.sm.smCount for part in parts[:count]],
+        "rest": rest.sm.smCount,
+        "made up": name(cuda.cuDevResourceGenerateDesc([cuda.CUdevResource()], 1)),
+        "two splits": name(
+            cuda.cuDevResourceGenerateDesc(
+                [parts[0], must(cuda.cuDevSmResourceSplitByCount(1, whole, 0, 20))[0][0]], 2
+            )
+        ),
+    }
+
+
 def contexts_by_thread() -> list[int]:
     """The device that each of two threads finds current after both have set theirs."""
     must(cuda.cuInit(0))

@@ -237,6 +237,87 @@ def test_latency_is_spent_on_the_sizes_it_is_for(drive: Run) -> None:
     value(drive("time_create", "34", latency="cuMemCreate:3600000000000:0:plain"))
 
 
+def test_kernels_are_launched_on_what_is_alive(drive: Run) -> None:
+    child = drive("launches")
+    assert value(child) == [
+        "SUCCESS",
+        "ERROR_INVALID_VALUE",
+        "ERROR_INVALID_HANDLE",
+        "ERROR_INVALID_HANDLE",
+    ]
+    assert child.ledger.violation_count == 3
+    assert child.ledger.is_empty
+
+
+def test_a_pool_keeps_what_is_under_its_threshold(drive: Run) -> None:
+    child = drive("pools", memory=64 * MIB)
+    assert value(child) == {
+        "allocated": [6, 5],
+        "ordinal": 1,
+        "freed": [6, 0],
+        "cold": [0, 0],
+        "warm": [6, 0],
+        "trimmed": [2, 0],
+        "free of the card": 62,
+        "freed twice": "ERROR_INVALID_VALUE",
+        "destroyed": "ERROR_INVALID_VALUE",
+        "free in the end": 64,
+    }
+    assert child.ledger.violations == [
+        "cuMemFreeAsync: 0x300000000000 is no allocation of a pool",
+        "cuMemAllocFromPoolAsync: no such pool",
+    ]
+    assert child.ledger.is_empty
+
+
+def test_the_default_pool_goes_with_its_context(drive: Run) -> None:
+    child = drive("default_pool")
+    assert value(child) == {
+        "state": [6, 6],
+        "ordinal": -1,
+        "too much": "ERROR_OUT_OF_MEMORY",
+        "destroyed": "ERROR_INVALID_VALUE",
+    }
+    assert child.ledger.violations == ["cuMemPoolDestroy: a default pool cannot be destroyed"]
+    assert child.ledger.is_empty
+
+
+def test_only_a_cold_pool_takes_the_time_of_the_card(drive: Run) -> None:
+    rule = "cuMemAllocFromPoolAsync:20000000:0:cold"
+    assert min(value(drive("time_pool", "0", latency=rule))) >= 20_000_000
+    warm = value(drive("time_pool", str(2**64 - 1), latency=rule))
+    # The first one is cold; of three more at least one is not held up by the machine.
+    assert warm[0] >= 20_000_000 > min(warm[1:])
+
+
+def test_green_contexts_on_the_multiprocessors_of_a_domain(drive: Run) -> None:
+    child = drive("green_contexts")
+    assert value(child) == {
+        "whole": 144,
+        "parts": [[72, 0], [72, 1]],
+        "rest": 0,
+        "no domain": "ERROR_INVALID_VALUE",
+        "inside": [72, 72],
+        "destroyed": "ERROR_INVALID_HANDLE",
+    }
+    assert child.ledger.violation_count == 2
+    assert child.ledger.is_empty
+
+
+def test_a_part_of_the_multiprocessors_on_drivers_without_domains(drive: Run) -> None:
+    # 20 are rounded up to whole co-scheduled groups of 8.
+    child = drive("split_by_count", domains=0)
+    assert value(child) == {
+        "count": 6,
+        "sizes": [24] * 6,
+        "rest": 0,
+        "made up": "ERROR_INVALID_RESOURCE_TYPE",
+        "two splits": "ERROR_INVALID_RESOURCE_CONFIGURATION",
+    }
+    assert child.ledger.violation_count == 2
+    assert child.ledger.is_empty
+
+
 def test_every_result_has_its_name(drive: Run) -> None:
     named = value(drive("all_results"))
     assert named["CUDA_ERROR_OUT_OF_MEMORY"] == 2

@@ -8,7 +8,6 @@
 #include <string.h>
 
 #define MAX_STACK 16
-#define MULTIPROCESSORS 148
 
 struct device {
     unsigned int retained;
@@ -35,23 +34,38 @@ static CUcontext primary_context(int device)
     return (CUcontext)&devices[device];
 }
 
-/* The device whose primary context this is, or -1. */
+/* The device of a context, primary or green, alive or not; -1: there is no such context. */
 static int context_device(CUcontext context)
 {
     for (int i = 0; i < settings.devices; i++)
         if (context == primary_context(i))
             return i;
-    return -1;
+    return green_context_device(context);
+}
+
+CUresult check_context(const struct call *call, CUcontext context, int *device)
+{
+    *device = context_device(context);
+    if (*device < 0)
+        return violation(call, CUDA_ERROR_INVALID_CONTEXT, "no such context");
+    if (devices[*device].retained == 0)
+        return violation(call, CUDA_ERROR_CONTEXT_IS_DESTROYED, "context of device %d was released",
+                         *device);
+    return CUDA_SUCCESS;
 }
 
 CUresult current_context(const struct call *call, int *device)
 {
     if (stack_depth == 0)
         return violation(call, CUDA_ERROR_INVALID_CONTEXT, "this thread has no current context");
-    *device = context_device(stack[stack_depth - 1]);
-    if (devices[*device].retained == 0)
-        return violation(call, CUDA_ERROR_CONTEXT_IS_DESTROYED, "the current context was released");
-    return CUDA_SUCCESS;
+    return check_context(call, stack[stack_depth - 1], device);
+}
+
+void primary_context_add(int device, int references)
+{
+    devices[device].retained += (unsigned int)references;
+    if (devices[device].retained == 0)
+        pool_context_released(device);
 }
 
 static CUresult check_device(const struct call *call, int device)
@@ -282,7 +296,7 @@ static CUresult retain(const struct call *call, CUcontext *context, int device)
     CUresult result = check_output(call, device, context);
     if (result != CUDA_SUCCESS)
         return result;
-    devices[device].retained++;
+    primary_context_add(device, 1);
     ledger_add(TALLY_CONTEXTS, 1);
     *context = primary_context(device);
     return CUDA_SUCCESS;
@@ -301,7 +315,7 @@ static CUresult release(const struct call *call, int device)
     if (devices[device].retained == 0)
         return violation(call, CUDA_ERROR_INVALID_CONTEXT, "context of device %d is not retained",
                          device);
-    devices[device].retained--;
+    primary_context_add(device, -1);
     ledger_add(TALLY_CONTEXTS, -1);
     if (devices[device].retained == 0 && memory_used(device) > 0)
         violation(call, CUDA_SUCCESS, "last release of device %d with memory allocated", device);
@@ -332,24 +346,14 @@ CUresult CUDAAPI cuDevicePrimaryCtxGetState(CUdevice dev, unsigned int *flags, i
     SERVE(cuDevicePrimaryCtxGetState, context_state(call, dev, flags, active));
 }
 
-static CUresult check_context(const struct call *call, CUcontext context)
-{
-    int device = context_device(context);
-    if (device < 0)
-        return violation(call, CUDA_ERROR_INVALID_CONTEXT, "no such context");
-    if (devices[device].retained == 0)
-        return violation(call, CUDA_ERROR_CONTEXT_IS_DESTROYED, "context of device %d was released",
-                         device);
-    return CUDA_SUCCESS;
-}
-
 static CUresult set_current(const struct call *call, CUcontext context)
 {
     if (context == NULL) {
         stack_depth -= stack_depth > 0;
         return CUDA_SUCCESS;
     }
-    CUresult result = check_context(call, context);
+    int device;
+    CUresult result = check_context(call, context, &device);
     if (result != CUDA_SUCCESS)
         return result;
     stack_depth += stack_depth == 0;
@@ -377,7 +381,8 @@ CUresult CUDAAPI cuCtxGetCurrent(CUcontext *pctx)
 
 static CUresult push(const struct call *call, CUcontext context)
 {
-    CUresult result = check_context(call, context);
+    int device;
+    CUresult result = check_context(call, context, &device);
     if (result != CUDA_SUCCESS)
         return result;
     if (stack_depth == MAX_STACK)
@@ -420,7 +425,7 @@ CUresult CUDAAPI cuCtxGetDevice(CUdevice *device)
 
 CUresult CUDAAPI cuCtxSynchronize(void)
 {
-    SERVE(cuCtxSynchronize, CUDA_SUCCESS);
+    SERVE(cuCtxSynchronize, (pools_synchronized(), CUDA_SUCCESS));
 }
 
 static CUresult memory_info(const struct call *call, size_t *free_bytes, size_t *total_bytes)

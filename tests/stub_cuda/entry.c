@@ -152,6 +152,8 @@ static bool place_matches(enum place place, const struct call *call)
         return call->localized;
     case PLACE_COMPRESSIBLE:
         return call->compressible;
+    case PLACE_COLD:
+        return !call->is_warm;
     default:
         return true;
     }

@@ -21,8 +21,18 @@
 #define RESERVE_BYTES 64
 
 static const char *const tally_names[TALLY_COUNT] = {
-    "reservations", "handles",        "allocations",    "mappings",
-    "contexts",     "reserved_bytes", "allocated_bytes",
+    [TALLY_RESERVATIONS] = "reservations",
+    [TALLY_HANDLES] = "handles",
+    [TALLY_ALLOCATIONS] = "allocations",
+    [TALLY_MAPPINGS] = "mappings",
+    [TALLY_CONTEXTS] = "contexts",
+    [TALLY_GREEN_CONTEXTS] = "green_contexts",
+    [TALLY_STREAMS] = "streams",
+    [TALLY_MODULES] = "modules",
+    [TALLY_POOLS] = "pools",
+    [TALLY_POOL_ALLOCATIONS] = "pool_allocations",
+    [TALLY_RESERVED_BYTES] = "reserved_bytes",
+    [TALLY_ALLOCATED_BYTES] = "allocated_bytes",
 };
 
 static char *file;

@@ -127,8 +127,8 @@ static bool parse_signal(char *text, struct self_signal *rule)
 
 static bool parse_place(const char *name, enum place *place)
 {
-    static const char *const names[] = {"any", "plain", "localized", "compressible"};
-    for (int i = 0; i < 4; i++)
+    static const char *const names[] = {"any", "plain", "localized", "compressible", "cold"};
+    for (int i = 0; i < 5; i++)
         if (strcmp(name, names[i]) == 0) {
             *place = (enum place)i;
             return true;
@@ -195,5 +195,5 @@ void settings_read(void)
     READ_RULES("STUB_CUDA_SIGNAL", parse_signal, settings.signals, settings.signal_count,
                "FUNCTION|*:CALL:SIGNAME,...");
     READ_RULES("STUB_CUDA_LATENCY", parse_latency, settings.latencies, settings.latency_count,
-               "FUNCTION|*:BASE_NS[:NS_PER_MIB[:any|plain|localized|compressible[:OVER_MIB]]],...");
+               "FUNCTION|*:BASE_NS[:NS_PER_MIB[:any|plain|localized|compressible|cold[:OVER_MIB]]],...");
 }

@@ -17,6 +17,8 @@
 
 #define MAX_DEVICES 16
 #define MAX_DOMAINS 2
+#define MULTIPROCESSORS 144
+#define NO_DOMAIN (-1)
 
 enum function {
 #define FUNCTION(name, symbol, version, kind) FN_##name,
@@ -39,7 +41,7 @@ bool result_from_name(const char *name, CUresult *result);
 
 enum compression { COMPRESSION_GRANT, COMPRESSION_REFUSE, COMPRESSION_UNSUPPORTED };
 enum fault_mode { FAULT_PLAIN, FAULT_LATE, FAULT_STICKY };
-enum place { PLACE_ANY, PLACE_PLAIN, PLACE_LOCALIZED, PLACE_COMPRESSIBLE };
+enum place { PLACE_ANY, PLACE_PLAIN, PLACE_LOCALIZED, PLACE_COMPRESSIBLE, PLACE_COLD };
 
 struct fault {
     int function; /* FN_COUNT: any function */
@@ -95,6 +97,11 @@ enum tally {
     TALLY_ALLOCATIONS,
     TALLY_MAPPINGS,
     TALLY_CONTEXTS,
+    TALLY_GREEN_CONTEXTS,
+    TALLY_STREAMS,
+    TALLY_MODULES,
+    TALLY_POOLS,
+    TALLY_POOL_ALLOCATIONS,
     TALLY_RESERVED_BYTES,
     TALLY_ALLOCATED_BYTES,
     TALLY_COUNT
@@ -120,6 +127,7 @@ struct call {
     size_t size; /* what the latency rules look at */
     bool localized;
     bool compressible;
+    bool is_warm; /* the pool had the memory already */
 };
 
 bool enter(struct call *call, enum function function);
@@ -141,12 +149,50 @@ CUresult violation(const struct call *call, CUresult result, const char *format,
 /* device.c */
 
 bool devices_ready(void);
-CUresult current_context(const struct call *call, int *device);
 bool device_exists(int device);
+CUresult current_context(const struct call *call, int *device);
+CUresult check_context(const struct call *call, CUcontext context, int *device);
+void primary_context_add(int device, int references);
 
-/* vmm.c: bytes in use on a device. */
+/* vmm.c: physical memory and addresses. A domain is an ordinal or NO_DOMAIN. */
 
+CUresult check_location(struct call *call, const CUmemLocation *location, int *device, int *domain);
 uint64_t memory_used(int device);
+bool memory_fits(int device, int domain, uint64_t size);
+void memory_charge(int device, int domain, int64_t bytes);
+CUdeviceptr choose_address(size_t size, size_t alignment);
+int reported_ordinal(int domain);
+
+/* object.c: handles of everything that is no memory. */
+
+enum object_kind {
+    OBJECT_STREAM,
+    OBJECT_MODULE,
+    OBJECT_FUNCTION,
+    OBJECT_POOL,
+    OBJECT_GREEN_CONTEXT,
+};
+
+/* The first member of every object. */
+struct object {
+    enum object_kind kind;
+    bool alive;
+    int device;
+    struct object *next;
+};
+
+void *object_new(enum object_kind kind, size_t bytes, int device);
+bool object_is(const void *handle, enum object_kind kind);
+void object_end(struct object *object);
+struct object *object_next(const struct object *after, enum object_kind kind);
+
+/* launch.c, pool.c, green.c */
+
+CUresult check_stream(const struct call *call, CUstream stream);
+void pools_synchronized(void);
+void pool_context_released(int device);
+bool pool_pointer_attribute(void *data, CUpointer_attribute attribute, CUdeviceptr pointer);
+int green_context_device(CUcontext context); /* -1: not a green context's */
 
 #pragma GCC visibility pop
 

@@ -8,7 +8,6 @@
 #include <string.h>
 
 #define HOST_PAGE_BYTES 4096
-#define NO_DOMAIN (-1)
 #define VA_FIRST 0x300000000000ULL
 #define VA_END 0x700000000000ULL
 
@@ -130,7 +129,7 @@ static size_t tiles(const struct ranges *ranges, CUdeviceptr start, size_t size,
 /* Address ranges. */
 
 /* Addresses are not used again until all were: a stale pointer stays invalid. */
-static CUdeviceptr choose_address(size_t size, size_t alignment)
+CUdeviceptr choose_address(size_t size, size_t alignment)
 {
     for (int wraps = 0; wraps < 2;) {
         CUdeviceptr start = (next_va + alignment - 1) / alignment * alignment;
@@ -226,7 +225,7 @@ uint64_t memory_used(int device)
 }
 
 /* Memory that is not localized takes the same share of every domain. */
-static bool memory_fits(int device, int domain, uint64_t size)
+bool memory_fits(int device, int domain, uint64_t size)
 {
     uint64_t pools = (uint64_t)domain_pools();
     for (int i = 0; i < (int)pools; i++) {
@@ -240,18 +239,14 @@ static bool memory_fits(int device, int domain, uint64_t size)
     return true;
 }
 
-static void charge(const struct allocation *allocation, int64_t bytes)
+void memory_charge(int device, int domain, int64_t bytes)
 {
-    uint64_t *used = allocation->domain == NO_DOMAIN
-                         ? &plain_used[allocation->device]
-                         : &domain_used[allocation->device][allocation->domain];
+    uint64_t *used = domain == NO_DOMAIN ? &plain_used[device] : &domain_used[device][domain];
     *used += (uint64_t)bytes;
-    ledger_add(TALLY_ALLOCATIONS, bytes > 0 ? 1 : -1);
     ledger_add(TALLY_ALLOCATED_BYTES, bytes);
 }
 
-static CUresult check_location(struct call *call, const CUmemLocation *location, int *device,
-                               int *domain)
+CUresult check_location(struct call *call, const CUmemLocation *location, int *device, int *domain)
 {
     *domain = NO_DOMAIN;
     if (location->type == CU_MEM_LOCATION_TYPE_DEVICE) {
@@ -413,7 +408,8 @@ static CUresult create(struct call *call, CUmemGenericAllocationHandle *handle, 
         .device = device,
         .domain = domain,
     };
-    charge(allocation, (int64_t)size);
+    memory_charge(device, domain, (int64_t)size);
+    ledger_add(TALLY_ALLOCATIONS, 1);
     ledger_add(TALLY_HANDLES, 1);
     *handle = allocation->handle;
     return CUDA_SUCCESS;
@@ -448,7 +444,8 @@ static void drop_if_unused(struct allocation *allocation)
 {
     if (allocation->references > 0 || allocation->mappings > 0)
         return;
-    charge(allocation, -(int64_t)allocation->size);
+    memory_charge(allocation->device, allocation->domain, -(int64_t)allocation->size);
+    ledger_add(TALLY_ALLOCATIONS, -1);
     allocation->handle = 0;
     allocation->next_free = free_slot;
     free_slot = (unsigned int)(allocation - allocations);
@@ -493,7 +490,7 @@ CUresult CUDAAPI cuMemGetAllocationPropertiesFromHandle(CUmemAllocationProp *pro
 /* Mappings. */
 
 /* Counted over all maps, so that plain memory can be claimed to be localized, too. */
-static int reported_ordinal(int domain)
+int reported_ordinal(int domain)
 {
     maps++;
     if (settings.domains < 2 || settings.wrong_ordinal_every == 0 ||
@@ -720,6 +717,8 @@ static CUresult get_attribute(const struct call *call, void *data, CUpointer_att
 {
     if (data == NULL)
         return violation(call, CUDA_ERROR_INVALID_VALUE, "output pointer is NULL");
+    if (pool_pointer_attribute(data, attribute, address))
+        return CUDA_SUCCESS;
     const struct range *mapping = mapped(call, address);
     if (mapping == NULL)
         return CUDA_ERROR_INVALID_VALUE;
