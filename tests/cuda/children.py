@@ -530,6 +530,7 @@ def launches() -> list[str]:
 
     answers = [launch(32), launch(2048)]
     must(cuda.cuStreamSynchronize(stream))
+    answers.append(name(cuda.cuModuleUnload(cuda.CUmodule(int(stream)))))
     must(cuda.cuModuleUnload(module))
     answers.append(launch(32))
     must(cuda.cuStreamDestroy(stream))
@@ -657,7 +658,13 @@ def green_contexts() -> dict[str, object]:
         must(cuda.cuDevicePrimaryCtxRelease(0))
     seen["inside"] = inside
     seen["destroyed"] = name(cuda.cuCtxFromGreenCtx(green))
+    # A green context keeps the primary one.
+    last = must(cuda.cuGreenCtxCreate(must(cuda.cuDevResourceGenerateDesc([whole], 1)), 0, 1))
     must(cuda.cuDevicePrimaryCtxRelease(0))
+    active = [must(cuda.cuDevicePrimaryCtxGetState(0))[1]]
+    must(cuda.cuGreenCtxDestroy(last))
+    active.append(must(cuda.cuDevicePrimaryCtxGetState(0))[1])
+    seen["active"] = active
     return seen
 
 
