@@ -22,7 +22,7 @@
 
 static const char *const tally_names[TALLY_COUNT] = {
     "reservations", "handles",        "allocations",    "mappings",
-    "contexts",     "reserved_bytes", "allocated_bytes",
+    "contexts",     "reserved_bytes", "allocated_bytes", "streams", "modules",
 };
 
 static char *file;

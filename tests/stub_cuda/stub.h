@@ -97,6 +97,8 @@ enum tally {
     TALLY_CONTEXTS,
     TALLY_RESERVED_BYTES,
     TALLY_ALLOCATED_BYTES,
+    TALLY_STREAMS,
+    TALLY_MODULES,
     TALLY_COUNT
 };
 
@@ -143,6 +145,10 @@ CUresult violation(const struct call *call, CUresult result, const char *format,
 bool devices_ready(void);
 CUresult current_context(const struct call *call, int *device);
 bool device_exists(int device);
+
+/* work.c */
+
+CUresult check_stream(const struct call *call, CUstream stream);
 
 /* vmm.c: bytes in use on a device. */
 
