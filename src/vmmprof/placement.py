@@ -118,10 +118,13 @@ class Level:
             (self.threads, "threads"),
         )
         parts = [f"{n} {words}" for n, words in counts if n != 1]
-        return " x ".join(parts) or "1 thread"
+        return "nobody" if self.workers == 0 else " x ".join(parts) or "1 thread"
 
 
 ALONE = Level()
+"""One thread: what a run without levels measures."""
+NOBODY = Level(threads=0)
+"""Nobody allocates: what a victim is measured against."""
 
 
 @dataclass(frozen=True, order=True)

@@ -17,7 +17,7 @@ import pytest
 
 from tests import stub_cuda
 from tests.cuda.conftest import REPOSITORY, Ended, Run
-from vmmprof.recording.reader import load
+from vmmprof.recording.reader import load, load_victims
 from vmmprof.recording.schema import JOURNAL_FILE, Flag
 
 PLAIN = ("--placement", "device", "--sizes", "2M", "--driver", "cuda", "--no-lock")
@@ -245,3 +245,71 @@ def _alive(pid: int) -> bool:
     except OSError:
         return False
     return state != "Z"
+
+
+# -- a victim ---------------------------------------------------------------
+
+
+@pytest.mark.parametrize(
+    ("kind", "call"),
+    [("query", "cuMemGetInfo"), ("alloc", "cuMemRelease"), ("launch", "cuLaunchKernel")],
+)
+def test_a_victim_runs_beside_every_burst_and_alone(
+    sweep: Sweep, tmp_path: Path, kind: str, call: str
+) -> None:
+    ended, _ = sweep(
+        *("--victim", kind, "--threads", "1,2", "--repeats", "3", "--warmup", "1"),
+        *("--burst", "50", "--json"),
+    )
+    assert ended.returncode == 0, ended.stderr
+    assert ended.ledger.is_empty and ended.ledger.violations == []
+    victims = load_victims(load(str(tmp_path / "r")))
+    assert victims is not None
+    assert ended.ledger.calls[call] >= len(victims)
+    by_level = victims.groupby(["threads", "round"])["repeat"].max()
+    # Alone 500 operations a visit behind the first, which ran before the start.
+    assert (by_level.loc[0] == 500).all()
+    assert set(by_level.index.get_level_values("threads")) == {0, 1, 2}
+    assert (victims[victims["repeat"] == 0]["flags"] & int(Flag.OUTSIDE_WINDOW) != 0).all()
+    document = json.loads(ended.stdout)["victim"]
+    assert document["kind"] == kind
+    alone = document["beside"][0]
+    assert alone["level"]["threads"] == 0 and alone["n"] == 3 * 500 and alone["ratio"] is None
+
+
+def test_a_victim_of_processes_lives_in_the_process_that_measures(
+    sweep: Sweep, tmp_path: Path
+) -> None:
+    ended, _ = sweep(
+        *("--victim", "query", "--victim-device", "1", "--processes", "2"),
+        *("--repeats", "2", "--burst", "20"),
+        devices=2,
+    )
+    assert ended.returncode == 0, ended.stderr
+    assert ended.ledger.is_empty and ended.ledger.violations == []
+    assert "victim on device 1: cuMemGetInfo" in ended.stdout
+    victims = load_victims(load(str(tmp_path / "r")))
+    assert victims is not None and set(victims["processes"]) == {1, 2}
+
+
+def test_a_victim_that_fails_is_named_and_the_cycles_are_kept(sweep: Sweep) -> None:
+    ended, samples = sweep(
+        *("--victim", "launch", "--threads", "2", "--repeats", "4", "--warmup", "0"),
+        fail="cuLaunchKernel:700:CUDA_ERROR_LAUNCH_OUT_OF_RESOURCES",
+    )
+    assert ended.returncode == 4, ended.stderr
+    assert (
+        "the victim on device 0: cuLaunchKernel or cuStreamSynchronize failed: "
+        "CUDA_ERROR_LAUNCH_OUT_OF_RESOURCES" in ended.stderr
+    )
+    assert ended.ledger.is_empty
+    assert len(samples) > 0
+
+
+def test_a_victim_needs_a_driver_that_runs_threads(on_stub: Run, tmp_path: Path) -> None:
+    ended = on_stub(
+        *("-m", "vmmprof", "sweep", "--output", str(tmp_path / "r"), "--driver", "model:h200"),
+        *("--victim", "query"),
+    )
+    assert ended.returncode == 2
+    assert "--victim: --driver model:h200 runs one thread alone; leave it out" in ended.stderr

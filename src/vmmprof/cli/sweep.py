@@ -25,13 +25,14 @@ from vmmprof.sizes import parse_sizes
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
-    from vmmprof.drivers.protocol import Driver
+    from vmmprof.drivers.protocol import Driver, VictimRequest
     from vmmprof.drivers.select import Selection
     from vmmprof.experiment.plan import Plan
     from vmmprof.experiment.runner import Progress
     from vmmprof.experiment.session import Request, Result
     from vmmprof.placement import Level
 
+VICTIMS = ("query", "alloc", "launch")
 DEFAULT_SIZES = "2M:1G:x2"
 
 _DESCRIPTION = """\
@@ -119,6 +120,19 @@ def add_parser(subparsers: argparse._SubParsersAction[argparse.ArgumentParser]) 
         default=40,
         metavar="N",
         help="cycles of each worker in one visit of a level (default 40)",
+    )
+    several.add_argument(
+        "--victim",
+        choices=VICTIMS,
+        help="let one more thread do a small thing again and again beside every burst, and "
+        "alone: query (cuMemGetInfo), alloc (cuMemCreate and cuMemRelease of 2 MiB), launch "
+        "(an empty kernel, waited for)",
+    )
+    several.add_argument(
+        "--victim-device",
+        type=whole_number("--victim-device", 0, 4095),
+        metavar="N",
+        help="device of the victim (default: the first that is measured)",
     )
     how = parser.add_argument_group("how to measure")
     how.add_argument(
@@ -238,6 +252,17 @@ def _device_sets(arguments: argparse.Namespace, driver: Driver) -> list[tuple[in
     return sets
 
 
+def _victim(arguments: argparse.Namespace) -> VictimRequest | None:
+    from vmmprof.drivers.protocol import VictimRequest
+
+    if arguments.victim is None:
+        if arguments.victim_device is not None:
+            raise UsageError("--victim-device needs --victim query, alloc or launch")
+        return None
+    device = arguments.victim_device
+    return VictimRequest(arguments.victim, arguments.device if device is None else device)
+
+
 def _levels(arguments: argparse.Namespace, device_sets: Sequence[tuple[int, ...]]) -> list[Level]:
     from vmmprof.placement import Level
 
@@ -285,6 +310,7 @@ def _request(arguments: argparse.Namespace, selection: Selection) -> Request:
         facts={} if driver.is_model else session_facts(arguments.device),
         levels=_levels(arguments, device_sets),
         device_sets=device_sets,
+        victim=_victim(arguments),
     )
 
 

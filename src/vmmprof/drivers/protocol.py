@@ -87,6 +87,33 @@ class WorkerFailure:
 
 
 @dataclass(frozen=True)
+class VictimRows:
+    """What a victim met beside one burst, as arrays of length ``n`` in the order done.
+
+    counts: whether the operation ran beside all workers of the burst.
+    """
+
+    start_ns: npt.NDArray[np.int64]
+    latency_ns: npt.NDArray[np.int64]
+    cpu: npt.NDArray[np.int32]
+    counts: npt.NDArray[np.bool_]
+
+
+@dataclass(frozen=True)
+class VictimRequest:
+    """A thread that does one small thing again and again while others allocate.
+
+    ``kind``: ``query`` (cuMemGetInfo), ``alloc`` (cuMemCreate and cuMemRelease
+    of 2 MiB) or ``launch`` (an empty kernel, waited for). ``pause_ns`` lies
+    between two operations.
+    """
+
+    kind: str
+    device: int
+    pause_ns: int = 50_000
+
+
+@dataclass(frozen=True)
 class Burst:
     """What one visit of a level gave: the rows of all workers, worker by worker.
 
@@ -98,6 +125,7 @@ class Burst:
 
     batch: Batch
     failures: tuple[WorkerFailure, ...] = ()
+    victim: VictimRows | None = None
 
 
 class PlacementUnavailableError(PartialError):
@@ -187,9 +215,13 @@ class ConcurrentDriver(Driver, Protocol):
         """
         ...
 
+    def use_victim(self, victim: VictimRequest) -> None:
+        """Let a victim run beside every burst; before entering."""
+        ...
+
     def run_burst(self, condition: int, samples: int) -> Burst:
         """One burst of a condition at its level, ``samples`` cycles a worker or more.
 
-        Returns early after a failure or request_stop().
+        At the level NOBODY the victim runs alone. Returns early after a failure or request_stop().
         """
         ...

@@ -8,7 +8,7 @@ from dataclasses import dataclass, field
 
 from vmmprof.drivers.protocol import ConcurrentDriver, Driver
 from vmmprof.errors import PartialError, UsageError
-from vmmprof.placement import ALONE, PLAIN, Condition, Level, Placement, parse_placement
+from vmmprof.placement import ALONE, NOBODY, PLAIN, Condition, Level, Placement, parse_placement
 from vmmprof.sizes import format_size, round_up
 
 
@@ -80,8 +80,12 @@ def make_plan(
     scatter: bool,
     driver: Driver,
     levels: Sequence[Level] = (ALONE,),
+    *,
+    victim: bool = False,
 ) -> Plan:
     """The conditions to measure with ``driver``, each size and placement at each of ``levels``.
+
+    A ``victim`` is measured alone, too: a condition of its own in every card state.
 
     Sizes are rounded up to the largest granularity of the placements, so that
     every placement is measured at the control's size; sizes that meet after
@@ -115,4 +119,7 @@ def make_plan(
         for level in _levels_available(levels, driver, plan)
     ]
     plan.conditions = _fitting(conditions, driver, plan)
+    if victim and plan.conditions:
+        smallest = plan.conditions[0].size_bytes
+        plan.conditions += [Condition(PLAIN, smallest, scattered, NOBODY) for scattered in states]
     return plan

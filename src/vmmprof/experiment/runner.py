@@ -29,7 +29,7 @@ from vmmprof.errors import NothingMeasuredError
 from vmmprof.experiment.interrupts import Interrupts
 from vmmprof.experiment.samples import Samples
 from vmmprof.experiment.schedule import Visits, interleaved, sequential, state_blocks
-from vmmprof.placement import Condition
+from vmmprof.placement import NOBODY, Condition
 from vmmprof.recording.schema import Flag
 
 # --until-ci doubles n; 30 * 2**10 samples that are not enough will never be.
@@ -158,12 +158,18 @@ class Runner:
         return relative_half_width(self._samples.headline_ns(i, attempt=1))
 
     def _too_wide(self, until_ci: float) -> list[int]:
-        return [i for i in sorted(self._active) if self._half_width(i) > until_ci]
+        # Where nobody allocates there is no cycle to know better.
+        return [
+            i
+            for i in sorted(self._active)
+            if self._conditions[i].level != NOBODY and self._half_width(i) > until_ci
+        ]
 
     def _with_controls(self, indices: list[int]) -> list[int]:
         """The conditions and, while any other is measured, the control of its size and state."""
         wanted = {self._conditions[i] for i in indices}
         wanted |= {condition.control for condition in wanted}
+        wanted |= {condition for condition in self._conditions if condition.level == NOBODY}
         return [i for i in sorted(self._active) if self._conditions[i] in wanted]
 
     def _note_not_converged(self) -> None:
@@ -247,7 +253,10 @@ class Runner:
             if condition not in self._active:
                 continue
             burst = self._driver.run_burst(condition, samples)
-            self._samples.add(burst.batch, _one(visits, position), attempt, flag)
+            visit = _one(visits, position)
+            self._samples.add(burst.batch, visit, attempt, flag)
+            if burst.victim is not None:
+                self._samples.add_victim(burst.victim, visit, attempt, flag)
             self._done += 1
             if burst.failures:
                 self._give_up_burst(condition, burst.failures)

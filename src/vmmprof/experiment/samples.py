@@ -10,7 +10,7 @@ import numpy as np
 import numpy.typing as npt
 import pandas as pd
 
-from vmmprof.drivers.protocol import Batch, Workers
+from vmmprof.drivers.protocol import Batch, VictimRows, Workers
 from vmmprof.experiment.schedule import Visits
 from vmmprof.operations import Operation
 from vmmprof.placement import Condition
@@ -49,6 +49,7 @@ class Samples:
         self._device = device
         self._writer = writer
         self._waiting: list[pd.DataFrame] = []
+        self._waiting_victims: list[pd.DataFrame] = []
         self._kept: list[pd.DataFrame] = []
         self._last_flush = time.monotonic()
         self._headline_ns: dict[tuple[int, int], list[float]] = {}
@@ -92,6 +93,32 @@ class Samples:
         if time.monotonic() - self._last_flush > _FLUSH_SECONDS:
             self.flush()
 
+    def add_victim(self, rows: VictimRows, visits: Visits, attempt: int, flag: Flag) -> None:
+        """Add what a victim met beside the burst of the one visit."""
+        n = len(rows.start_ns)
+        condition = np.repeat(visits.condition, n)
+        flags = np.full(n, flag, np.uint16)
+        flags[~rows.counts] |= np.uint16(Flag.OUTSIDE_WINDOW)
+        self._waiting_victims.append(
+            pd.DataFrame(
+                {
+                    "round": np.repeat(visits.round, n),
+                    "repeat": np.arange(n, dtype=np.int32),
+                    "cpu": rows.cpu,
+                    "processes": self._processes[condition],
+                    "threads": self._threads[condition],
+                    "devices": self._devices[condition],
+                    "placement": self._placements[condition],
+                    "size_bytes": self._sizes[condition],
+                    "scattered": self._scattered[condition],
+                    "attempt": np.full(n, attempt, np.int8),
+                    "start_ns": rows.start_ns,
+                    "latency_ns": rows.latency_ns,
+                    "flags": flags,
+                }
+            )
+        )
+
     def _lone_worker(self, n: int) -> Workers:
         return Workers(
             process=np.zeros(n, np.int16),
@@ -132,12 +159,16 @@ class Samples:
     def flush(self) -> None:
         """Append what waits to the recording."""
         self._last_flush = time.monotonic()
-        if not self._waiting:
-            return
-        frame = pd.concat(self._waiting, ignore_index=True)
-        self._writer.append({name: frame[name].to_numpy() for name in frame.columns})
-        self._kept.append(frame)
-        self._waiting.clear()
+        if self._waiting:
+            frame = pd.concat(self._waiting, ignore_index=True)
+            self._writer.append(_columns(frame))
+            self._kept.append(frame)
+            self._waiting.clear()
+        if self._waiting_victims:
+            self._writer.append_victims(
+                _columns(pd.concat(self._waiting_victims, ignore_index=True))
+            )
+            self._waiting_victims.clear()
 
     def frame(self) -> pd.DataFrame:
         """All rows so far as a recording would load them: NaN where there is no time."""
@@ -148,3 +179,7 @@ class Samples:
             values = frame[f"{name}_ns"].astype("float64")
             frame[f"{name}_ns"] = values.where(values >= 0)
         return frame
+
+
+def _columns(frame: pd.DataFrame) -> dict[str, object]:
+    return {str(name): frame[name].to_numpy() for name in frame.columns}

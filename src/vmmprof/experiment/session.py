@@ -9,7 +9,12 @@ from contextlib import ExitStack
 from dataclasses import asdict, dataclass, replace
 from pathlib import Path
 
-from vmmprof.drivers.protocol import ConcurrentDriver, Driver, PlacementUnavailableError
+from vmmprof.drivers.protocol import (
+    ConcurrentDriver,
+    Driver,
+    PlacementUnavailableError,
+    VictimRequest,
+)
 from vmmprof.errors import ExitCode, NothingMeasuredError, UsageError, VmmprofError
 from vmmprof.experiment.interrupts import Interrupts
 from vmmprof.experiment.lock import measurement_lock
@@ -39,6 +44,7 @@ class Request:
     levels: Sequence[Level] = (ALONE,)
     device_sets: Sequence[tuple[int, ...]] = ()
     """Devices that levels run on, one set a number of devices; empty: ``device`` alone."""
+    victim: VictimRequest | None = None
 
 
 @dataclass(frozen=True)
@@ -107,9 +113,18 @@ def _measure(
     if request.lock and not driver.is_model:
         stack.enter_context(measurement_lock())
     if request.device_sets:
-        _use_devices(driver, request.device_sets)
+        _concurrent(driver, "--devices").use_devices(request.device_sets)
+    if request.victim is not None:
+        _concurrent(driver, "--victim").use_victim(request.victim)
     stack.enter_context(driver)
-    plan = make_plan(request.sizes, request.placements, request.scatter, driver, request.levels)
+    plan = make_plan(
+        request.sizes,
+        request.placements,
+        request.scatter,
+        driver,
+        request.levels,
+        victim=request.victim is not None,
+    )
     on_plan(plan)
     if not plan.conditions:
         reasons = "; ".join(plan.unavailable.values())
@@ -129,6 +144,7 @@ def _measure(
             "scatter": request.scatter,
             "options": asdict(_options(request, plan)),
             "levels": [asdict(level) for level in request.levels],
+            "victim": None if request.victim is None else asdict(request.victim),
             "pinning": pinning,
             "locked": request.lock and not driver.is_model,
             "gpu": device_facts,
@@ -136,7 +152,9 @@ def _measure(
         },
         request.facts,
     )
-    writer = stack.enter_context(RecordingWriter(request.output, driver.operation, facts))
+    writer = stack.enter_context(
+        RecordingWriter(request.output, driver.operation, facts, victims=request.victim is not None)
+    )
     return _run(driver, request, plan, writer, interrupts=interrupts, progress=progress)
 
 
@@ -148,10 +166,10 @@ def _require_alone(driver: Driver) -> None:
         raise NothingMeasuredError(str(error)) from None
 
 
-def _use_devices(driver: Driver, device_sets: Sequence[tuple[int, ...]]) -> None:
+def _concurrent(driver: Driver, what: str) -> ConcurrentDriver:
     if not isinstance(driver, ConcurrentDriver):
-        raise UsageError(f"--devices: --driver {driver.name} has one device; leave it out")
-    driver.use_devices(device_sets)
+        raise UsageError(f"{what}: --driver {driver.name} runs one thread alone; leave it out")
+    return driver
 
 
 def _options(request: Request, plan: Plan) -> Options:

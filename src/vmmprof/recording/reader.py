@@ -21,6 +21,8 @@ from vmmprof.recording.schema import (
     FORMAT_VERSION,
     JOURNAL_FILE,
     SAMPLES_FILE,
+    VICTIMS_FILE,
+    VICTIMS_JOURNAL_FILE,
 )
 from vmmprof.recording.writer import read_journal, recording_path
 
@@ -115,6 +117,20 @@ def _load_samples(path: Path) -> pd.DataFrame:
     samples["cpu"] = samples["cpu"].fillna(-1).astype("int32")
     times = [name for name in samples.columns if name.endswith("_ns") and name != "start_ns"]
     return samples.astype(dict.fromkeys(times, "float64"))
+
+
+def load_victims(recording: Recording) -> pd.DataFrame | None:
+    """What a victim met while others allocated, None when the run had none."""
+    path, journal = recording.path / VICTIMS_FILE, recording.path / VICTIMS_JOURNAL_FILE
+    if path.is_file():
+        table = pq.read_table(path)
+    elif journal.is_file():
+        table = read_journal(journal)
+    else:
+        return None
+    victims: pd.DataFrame = table.to_pandas()
+    victims["cpu"] = victims["cpu"].fillna(-1).astype("int32")
+    return victims
 
 
 def load_events(recording: Recording) -> pd.DataFrame | None:

@@ -14,6 +14,8 @@ SUFFIX = ".vmmprof"
 SAMPLES_FILE = "samples.parquet"
 JOURNAL_FILE = "samples.arrows"
 ENVIRONMENT_FILE = "environment.json"
+VICTIMS_FILE = "victims.parquet"
+VICTIMS_JOURNAL_FILE = "victims.arrows"
 EVENTS_FILE = "events.parquet"
 
 
@@ -68,6 +70,27 @@ def samples_schema(operation: Operation) -> pa.Schema:
             pa.field("start_ns", pa.int64(), nullable=False),
             *(pa.field(f"{call}_ns", pa.int64()) for call in operation.calls),
             pa.field("total_ns", pa.int64()),
+            pa.field("flags", pa.uint16(), nullable=False),
+        ]
+    )
+
+
+def victims_schema() -> pa.Schema:
+    """Arrow schema of one row an operation of a victim; times are int64 ns."""
+    return pa.schema(
+        [
+            pa.field("round", pa.int32(), nullable=False),
+            pa.field("repeat", pa.int32(), nullable=False),
+            pa.field("cpu", pa.int32()),
+            pa.field("processes", pa.int16(), nullable=False),
+            pa.field("threads", pa.int16(), nullable=False),
+            pa.field("devices", pa.int16(), nullable=False),
+            pa.field("placement", pa.dictionary(pa.int32(), pa.string()), nullable=False),
+            pa.field("size_bytes", pa.int64(), nullable=False),
+            pa.field("scattered", pa.bool_(), nullable=False),
+            pa.field("attempt", pa.int8(), nullable=False),
+            pa.field("start_ns", pa.int64(), nullable=False),
+            pa.field("latency_ns", pa.int64(), nullable=False),
             pa.field("flags", pa.uint16(), nullable=False),
         ]
     )

@@ -26,7 +26,10 @@ from vmmprof.recording.schema import (
     JOURNAL_FILE,
     SAMPLES_FILE,
     SUFFIX,
+    VICTIMS_FILE,
+    VICTIMS_JOURNAL_FILE,
     samples_schema,
+    victims_schema,
 )
 
 RUNNING = "running"
@@ -38,6 +41,29 @@ def recording_path(name: str) -> Path:
     return path if path.name.endswith(SUFFIX) else path.with_name(path.name + SUFFIX)
 
 
+class _Table:
+    """One table of a recording: a journal while it grows, a Parquet file once it is closed."""
+
+    def __init__(self, folder: Path, journal: str, file: str, schema: pa.Schema) -> None:
+        self._journal, self._file, self._schema = folder / journal, folder / file, schema
+        self._sink = pa.OSFile(str(self._journal), "wb")
+        # Deltas, so that a placement that first shows up in a later batch can be added.
+        options = pa.ipc.IpcWriteOptions(emit_dictionary_deltas=True)
+        self._stream = pa.ipc.new_stream(self._sink, schema, options=options)
+
+    def append(self, columns: Mapping[str, object]) -> None:
+        self._stream.write_batch(_record_batch(columns, self._schema))
+        self._sink.flush()
+
+    def close(self) -> None:
+        self._stream.close()
+        self._sink.close()
+        partial = self._file.with_name(self._file.name + ".partial")
+        pq.write_table(read_journal(self._journal), partial, compression="zstd")
+        partial.rename(self._file)
+        self._journal.unlink()
+
+
 class RecordingWriter:
     """A recording being written. Use as a context manager.
 
@@ -46,12 +72,20 @@ class RecordingWriter:
     ``running`` until :meth:`finish` says how the run ended.
     """
 
-    def __init__(self, path: Path, operation: Operation, environment: Mapping[str, object]) -> None:
+    def __init__(
+        self,
+        path: Path,
+        operation: Operation,
+        environment: Mapping[str, object],
+        *,
+        victims: bool = False,
+    ) -> None:
         self.path = path
         self.environment = dict(environment) | {"outcome": RUNNING}
-        self._schema = samples_schema(operation)
-        self._stream: pa.RecordBatchStreamWriter | None = None
-        self._sink: pa.OSFile | None = None
+        self._operation = operation
+        self._with_victims = victims
+        self._samples: _Table | None = None
+        self._victims: _Table | None = None
 
     def __enter__(self) -> RecordingWriter:
         try:
@@ -65,10 +99,11 @@ class RecordingWriter:
                 f"cannot write {self.path}: {error.strerror}; choose another --output"
             ) from None
         self._write_environment()
-        self._sink = pa.OSFile(str(self.path / JOURNAL_FILE), "wb")
-        # Deltas, so that a placement that first shows up in a later batch can be added.
-        options = pa.ipc.IpcWriteOptions(emit_dictionary_deltas=True)
-        self._stream = pa.ipc.new_stream(self._sink, self._schema, options=options)
+        self._samples = _Table(
+            self.path, JOURNAL_FILE, SAMPLES_FILE, samples_schema(self._operation)
+        )
+        if self._with_victims:
+            self._victims = _Table(self.path, VICTIMS_JOURNAL_FILE, VICTIMS_FILE, victims_schema())
         return self
 
     def append(self, columns: Mapping[str, object]) -> None:
@@ -76,24 +111,24 @@ class RecordingWriter:
 
         Columns in schema.DEFAULTS may be left out.
         """
-        assert self._stream is not None and self._sink is not None
-        self._stream.write_batch(_record_batch(columns, self._schema))
-        self._sink.flush()
+        assert self._samples is not None
+        self._samples.append(columns)
+
+    def append_victims(self, columns: Mapping[str, object]) -> None:
+        """Add operations of a victim, as :meth:`append` adds cycles."""
+        assert self._victims is not None
+        self._victims.append(columns)
 
     def finish(self, outcome: str, **facts: object) -> None:
         """Say how the run ended, with facts that were only known at its end."""
         self.environment |= facts | {"outcome": outcome}
 
     def __exit__(self, *exc: object) -> None:
-        if self._stream is None or self._sink is None:
+        if self._samples is None:
             return
-        self._stream.close()
-        self._sink.close()
-        table = read_journal(self.path / JOURNAL_FILE)
-        partial = self.path / (SAMPLES_FILE + ".partial")
-        pq.write_table(table, partial, compression="zstd")
-        partial.rename(self.path / SAMPLES_FILE)
-        (self.path / JOURNAL_FILE).unlink()
+        self._samples.close()
+        if self._victims is not None:
+            self._victims.close()
         if self.environment["outcome"] == RUNNING:
             self.environment["outcome"] = "failed"
         self._write_environment()

@@ -5,14 +5,17 @@ from __future__ import annotations
 
 import json
 import math
+from collections.abc import Mapping, Sequence
 from typing import Any
 
 from vmmprof.analysis.intervals import Estimate
 from vmmprof.analysis.overview import PlacementOverview, overview
 from vmmprof.analysis.summary import ConditionSummary
 from vmmprof.analysis.threshold import Threshold
+from vmmprof.analysis.victims import VictimSummary, summarise_victims
 from vmmprof.operations import Operation
-from vmmprof.recording.reader import Recording
+from vmmprof.placement import Level
+from vmmprof.recording.reader import Recording, load_victims
 from vmmprof.report.context import context
 from vmmprof.report.numbers import NS_PER_US
 from vmmprof.sizes import mib
@@ -40,7 +43,46 @@ def result(recording: Recording) -> JsonObject:
             "notes": list(facts.notes),
         },
         "placements": [_placement(placement, recording.operation) for placement in placements],
+        "victim": _victim_or_none(recording),
     }
+
+
+def _victim_or_none(recording: Recording) -> JsonObject | None:
+    victims = load_victims(recording)
+    if victims is None:
+        return None
+    return _victims(recording.environment["victim"], summarise_victims(victims))
+
+
+def _victims(victim: Mapping[str, Any], summaries: Sequence[VictimSummary]) -> JsonObject:
+    """What a victim met (``victims.parquet``); times in us."""
+    return {
+        "kind": victim.get("kind"),
+        "device": victim.get("device"),
+        "pause_us": float(victim.get("pause_ns", 0)) / NS_PER_US,
+        "beside": [_beside(summary) for summary in summaries],
+    }
+
+
+def _beside(summary: VictimSummary) -> JsonObject:
+    condition = summary.condition
+    return {
+        "placement": None if summary.is_alone else str(condition.placement),
+        "size_mib": None if summary.is_alone else whole(mib(condition.size_bytes)),
+        "scattered": condition.scattered,
+        "level": _level(condition.level),
+        "n": summary.n,
+        **estimate_fields("p50_us", _us(summary.p50)),
+        **estimate_fields("p90_us", _us(summary.p90)),
+        **estimate_fields("p99_us", _us(summary.p99)),
+        "max_us": None if summary.max_ns is None else number(summary.max_ns / NS_PER_US),
+        **estimate_fields("ratio", summary.ratio),
+        "outside_window": summary.outside_window,
+    }
+
+
+def _level(level: Level) -> JsonObject:
+    return {"processes": level.processes, "threads": level.threads, "devices": level.devices}
 
 
 def _placement(placement: PlacementOverview, operation: Operation) -> JsonObject:
@@ -48,11 +90,7 @@ def _placement(placement: PlacementOverview, operation: Operation) -> JsonObject
     return {
         "placement": str(placement.placement),
         "scattered": placement.scattered,
-        "level": {
-            "processes": placement.level.processes,
-            "threads": placement.level.threads,
-            "devices": placement.level.devices,
-        },
+        "level": _level(placement.level),
         "threshold": None if found is None else threshold_object(found),
         "threshold_reason": placement.threshold.reason,
         "sizes": [

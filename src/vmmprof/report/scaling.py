@@ -3,7 +3,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass, field
 
 from rich.table import Table
@@ -53,11 +53,16 @@ _LEVEL_COLUMNS: tuple[tuple[str, Callable[[Level], int]], ...] = (
 )
 
 
+def level_columns(levels: Iterable[Level]) -> list[tuple[str, Callable[[Level], int]]]:
+    """Names and values of the counts in which the levels differ; threads if in none."""
+    seen = set(levels)
+    shown = [(name, of) for name, of in _LEVEL_COLUMNS if len({of(level) for level in seen}) > 1]
+    return shown or [_LEVEL_COLUMNS[2]]
+
+
 def scaling_table(scaling: Scaling, wide: bool) -> Table:
     """Quantiles and rate over the levels; ``wide`` adds every interval."""
-    levels = {summary.condition.level for summary in scaling.rows}
-    shown = [(name, of) for name, of in _LEVEL_COLUMNS if len({of(level) for level in levels}) > 1]
-    shown = shown or [_LEVEL_COLUMNS[2]]
+    shown = level_columns(summary.condition.level for summary in scaling.rows)
     table = new_table()
     names = ["size", *(name for name, _ in shown), "n", "P50", "P90", "P99", "max", "cycles/s"]
     if not scaling.is_plain:

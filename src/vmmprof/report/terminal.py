@@ -17,12 +17,14 @@ from rich.text import Text
 from vmmprof.analysis.overview import PlacementOverview, overview
 from vmmprof.analysis.summary import ConditionSummary
 from vmmprof.analysis.threshold import Threshold, ThresholdSearch
+from vmmprof.analysis.victims import summarise_victims
 from vmmprof.operations import Operation
-from vmmprof.recording.reader import Recording
+from vmmprof.recording.reader import Recording, load_victims
 from vmmprof.report.context import Context, context
 from vmmprof.report.numbers import MISSING, mib_text, plain, ratio, us, with_interval
 from vmmprof.report.scaling import has_levels, left_out_line, scaling_table, scalings
 from vmmprof.report.tables import new_table
+from vmmprof.report.victims import victim_table, victim_title
 from vmmprof.sizes import format_size
 
 _WIDE_COLUMNS = 110
@@ -41,7 +43,17 @@ def print_recording(
         _print_scalings(console, placements, facts)
     else:
         _print_placements(console, placements, facts, recording.operation, calls)
+    _print_victim(console, recording)
     _print_notes(console, facts)
+
+
+def _print_victim(console: Console, recording: Recording) -> None:
+    victims = load_victims(recording)
+    if victims is None:
+        return
+    console.print()
+    console.print(Text(victim_title(recording.environment["victim"]), style="bold"))
+    console.print(victim_table(summarise_victims(victims)))
 
 
 def _print_scalings(console: Console, placements: list[PlacementOverview], facts: Context) -> None:

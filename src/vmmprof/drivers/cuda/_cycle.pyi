@@ -6,6 +6,7 @@ import numpy.typing as npt
 
 NOT_READ_BACK: int
 MAX_WORKERS: int
+VICTIM_KINDS: tuple[str, ...]
 BURST_CONTROL_BYTES: int
 
 class MissingSymbolError(Exception): ...
@@ -14,6 +15,21 @@ def empty_interval_cost_ns(repeats: int = ...) -> float: ...
 def reset_burst(memory: memoryview) -> None: ...
 def halt_burst(memory: memoryview) -> None: ...
 def worker_trace(memory: memoryview, worker: int) -> tuple[int, int]: ...
+
+class VictimThread:
+    def __init__(
+        self,
+        kind: str,
+        context: int,
+        device: int,
+        *,
+        memory_bytes: int,
+        function: int = 0,
+        stream: int = 0,
+        pause_ns: int,
+    ) -> None: ...
+    def start(self, control: memoryview, workers: int, operations: int) -> None: ...
+    def finish(self) -> tuple[npt.NDArray[np.int64], int]: ...
 
 class CycleCore:
     def __init__(self, *, knows_locality_domains: bool) -> None: ...

@@ -85,6 +85,32 @@ cdef extern from "burst.hpp" namespace "vmmprof" nogil:
         void halt()
 
 
+cdef extern from "victim.hpp" namespace "vmmprof" nogil:
+    cdef cppclass VictimEntryPoints:
+        void *ctx_set_current
+    cdef enum VictimKind "vmmprof::VictimKind":
+        pass
+    cdef cppclass VictimJob:
+        VictimKind kind
+        cydriver.CUcontext context
+        Condition memory
+        cydriver.CUfunction function
+        cydriver.CUstream stream
+        int64_t pause_ns
+        uint32_t workers
+        uint32_t operations
+    cdef struct VictimRow:
+        int64_t start_ns
+        int64_t end_ns
+        int32_t cpu
+    cdef cppclass Victim:
+        Victim(const VictimEntryPoints &, const VictimJob &, BurstControl &) except +
+        cbool wait_ms(int)
+        void halt()
+        const vector[VictimRow] &rows()
+        CUresult status()
+
+
 NOT_READ_BACK = NOT_READ_BACK_
 
 # In the order of the EntryPoints table; each symbol is at the version that the
@@ -300,3 +326,87 @@ cdef object _burst_rows(const BurstWorker *worker):
         view[i, CALL_COUNT + 6] = row.cpu
         view[i, CALL_COUNT + 7] = worker.repeat[i]
     return table
+
+
+# In the order of the VictimEntryPoints table.
+_VICTIM_SYMBOLS = (
+    b"cuCtxSetCurrent",
+    b"cuMemGetInfo",
+    b"cuMemCreate",
+    b"cuMemRelease",
+    b"cuLaunchKernel",
+    b"cuStreamSynchronize",
+)
+VICTIM_KINDS = ("query", "alloc", "launch")
+
+
+cdef class VictimThread:
+    """A thread that does one small thing again and again beside a burst (victim.hpp).
+
+    It ends when the burst that meets in ``control`` has
+    settled or is halted, or alone (``workers`` = 0) after ``operations``.
+    """
+
+    cdef VictimEntryPoints entry_points
+    cdef VictimJob job
+    cdef Victim *victim
+    cdef object control
+
+    def __cinit__(self, kind, context, device, *, memory_bytes, function=0, stream=0, pause_ns):
+        cdef void **table = <void **>&self.entry_points
+        for i, symbol in enumerate(_VICTIM_SYMBOLS):
+            # What a kind does not call need not be there.
+            if kind != "launch" and symbol in (b"cuLaunchKernel", b"cuStreamSynchronize"):
+                table[i] = NULL
+            else:
+                table[i] = _resolve(symbol)
+        self.job.kind = <VictimKind><int>VICTIM_KINDS.index(kind)
+        self.job.context = <cydriver.CUcontext><uintptr_t>context
+        self.job.memory = make_condition(device, memory_bytes, -1, False, False)
+        self.job.function = <cydriver.CUfunction><uintptr_t>function
+        self.job.stream = <cydriver.CUstream><uintptr_t>stream
+        self.job.pause_ns = pause_ns
+        self.victim = NULL
+
+    def __dealloc__(self):
+        if self.victim != NULL:
+            with nogil:
+                del self.victim
+
+    def start(self, unsigned char[::1] control not None, uint32_t workers, uint32_t operations):
+        """Start beside a burst of ``workers`` workers, before they are started."""
+        if self.victim != NULL:
+            raise ValueError("the victim runs already")
+        self.job.workers = workers
+        self.job.operations = operations
+        self.control = control
+        self.victim = new Victim(self.entry_points, self.job, _control(control)[0])
+
+    def finish(self):
+        """Wait for its end: (rows, status), int64 (n, 3) of start, end and cpu.
+
+        The first row ran before the common start.
+        """
+        cdef cbool ended = False
+        cdef size_t i, n
+        cdef int64_t[:, ::1] view
+        if self.victim == NULL:
+            raise ValueError("the victim does not run")
+        try:
+            while not ended:
+                with nogil:
+                    ended = self.victim.wait_ms(_WAIT_MS)
+                PyErr_CheckSignals()
+            n = self.victim.rows().size()
+            table = np.empty((n, 3), np.int64)
+            view = table
+            for i in range(n):
+                view[i, 0] = self.victim.rows()[i].start_ns
+                view[i, 1] = self.victim.rows()[i].end_ns
+                view[i, 2] = self.victim.rows()[i].cpu
+            return table, self.victim.status()
+        finally:
+            with nogil:
+                del self.victim
+            self.victim = NULL
+            self.control = None

@@ -12,7 +12,7 @@ from vmmprof.drivers.cuda import api
 from vmmprof.drivers.cuda.processes import Death
 from vmmprof.drivers.cuda.team import Order, WorkerRows
 from vmmprof.drivers.protocol import NO_TIME_NS, Batch, Burst, WorkerFailure, Workers
-from vmmprof.drivers.window import WorkerTimes, in_window
+from vmmprof.drivers.window import Window, WorkerTimes, in_window, window
 from vmmprof.operations import VMM_CYCLE
 from vmmprof.recording.schema import Flag
 
@@ -39,6 +39,24 @@ def read_back_flags(
     return flags
 
 
+def burst_window(
+    workers: Sequence[WorkerRows], deaths: Sequence[Death], order: Order
+) -> Window | None:
+    """When all workers were running; None when they never were."""
+    return window(_times(workers, deaths), order.samples, _is_complete(workers, deaths, order))
+
+
+def _times(workers: Sequence[WorkerRows], deaths: Sequence[Death]) -> list[WorkerTimes]:
+    times = [WorkerTimes(w.table[:, _START], w.table[:, _END]) for w in workers]
+    return times + [t for death in deaths for t in death.times]
+
+
+def _is_complete(workers: Sequence[WorkerRows], deaths: Sequence[Death], order: Order) -> bool:
+    """Enough rows are what completes a burst: a stop leaves some worker short of them."""
+    failed = any(_failure(worker) is not None for worker in workers)
+    return not deaths and not failed and all(len(w.table) > order.samples for w in workers)
+
+
 def to_burst(
     workers: Sequence[WorkerRows],
     deaths: Sequence[Death],
@@ -48,11 +66,8 @@ def to_burst(
 ) -> Burst:
     """The burst that ``order`` made of ``workers``; ``deaths`` are of processes without rows."""
     failures = [*(d.failure for d in deaths), *(f for f in map(_failure, workers) if f is not None)]
-    # Enough rows are what completes a burst: a stop leaves some worker short of them.
-    complete = not failures and all(len(w.table) > order.samples for w in workers)
-    times = [WorkerTimes(w.table[:, _START], w.table[:, _END]) for w in workers]
-    times += [t for death in deaths for t in death.times]
-    inside = in_window(times, order.samples, complete)[: len(workers)]
+    complete = _is_complete(workers, deaths, order)
+    inside = in_window(_times(workers, deaths), order.samples, complete)[: len(workers)]
     table = (
         np.concatenate([w.table for w in workers]) if workers else np.empty((0, _REPEAT + 1), int)
     )

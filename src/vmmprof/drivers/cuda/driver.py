@@ -5,6 +5,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
 from contextlib import ExitStack, contextmanager
+from dataclasses import replace
 from importlib.metadata import version
 from typing import Any
 
@@ -12,27 +13,30 @@ import numpy as np
 import numpy.typing as npt
 
 from vmmprof.drivers.cuda import _cycle, api, nvml
-from vmmprof.drivers.cuda.bursts import read_back_flags, to_burst
+from vmmprof.drivers.cuda.bursts import burst_window, read_back_flags, to_burst
 from vmmprof.drivers.cuda.processes import Death, Processes
 from vmmprof.drivers.cuda.scatter import scattered as scattered_card
 from vmmprof.drivers.cuda.team import (
     Order,
     Team,
+    WorkerRows,
     burst_memory,
     make_core,
     primary_contexts,
     require_devices,
 )
+from vmmprof.drivers.cuda.victim import Victim, prepared_victim
 from vmmprof.drivers.protocol import (
     Batch,
     Burst,
     LeakError,
     PlacementUnavailableError,
+    VictimRequest,
     WorkerFailure,
 )
 from vmmprof.errors import NothingMeasuredError, UsageError
 from vmmprof.operations import VMM_CYCLE
-from vmmprof.placement import Condition, Placement
+from vmmprof.placement import NOBODY, Condition, Level, Placement
 
 # Memory in use on a GPU where nobody runs anything; more than that is somebody's.
 _IDLE_USED_BYTES = 1 << 30
@@ -81,6 +85,8 @@ class CudaDriver:
         self._undo = ExitStack()
         self._team: Team | None = None
         self._processes: Processes | None = None
+        self._victim_request: VictimRequest | None = None
+        self._victim: Victim | None = None
         self._control = burst_memory()
 
     def use_devices(self, devices: Sequence[tuple[int, ...]]) -> None:
@@ -88,6 +94,10 @@ class CudaDriver:
             self._require_device(device)
         self._device_sets = {len(group): group for group in devices}
         require_devices(self._all_devices)
+
+    def use_victim(self, victim: VictimRequest) -> None:
+        self._require_device(victim.device)
+        self._victim_request = victim
 
     def _require_device(self, device: int) -> None:
         if not 0 <= device < self.device_count:
@@ -99,15 +109,25 @@ class CudaDriver:
     def _all_devices(self) -> list[int]:
         """The main device first: single cycles run on it."""
         used = {device for group in self._device_sets.values() for device in group}
+        if self._victim_request is not None:
+            used.add(self._victim_request.device)
         return [self.device, *sorted(used - {self.device})]
 
     def __enter__(self) -> CudaDriver:
         self._contexts = self._undo.enter_context(primary_contexts(self._all_devices))
         self._team = Team(self._core, self._contexts)
+        if self._victim_request is not None:
+            self._victim = self._undo.enter_context(
+                prepared_victim(
+                    self._victim_request,
+                    self._contexts[self._victim_request.device],
+                    self._contexts[self.device],
+                )
+            )
         return self
 
     def __exit__(self, *exc: Any) -> None:
-        self._team = self._processes = None
+        self._team = self._processes = self._victim = None
         # The contexts look at the error that led here, if one did.
         self._undo.__exit__(*(exc or (None, None, None)))
 
@@ -212,18 +232,8 @@ class CudaDriver:
             worker_count=level.workers,
             samples=samples,
         )
-        deaths: list[Death] = []
-        if level.processes == 1:
-            _cycle.reset_burst(self._control)
-            workers = self._team.run(order, self._control)
-        else:
-            assert self._processes is not None
-            try:
-                workers, deaths = self._processes.run(order, level.processes)
-            except NothingMeasuredError as error:
-                failure = WorkerFailure("a worker process", str(error), ends_run=True)
-                workers, deaths = [], [Death(failure, ())]
-        return to_burst(
+        workers, deaths = self._run_workers(order, level)
+        burst = to_burst(
             workers,
             deaths,
             order,
@@ -232,6 +242,32 @@ class CudaDriver:
             ),
             wanted_compression=int(self._wanted_compression[condition]),
         )
+        if self._victim is None:
+            return burst
+        victim, failure = self._victim.finish(
+            burst_window(workers, deaths, order), alone=level == NOBODY
+        )
+        failures = burst.failures if failure is None else (*burst.failures, failure)
+        return replace(burst, victim=victim, failures=failures)
+
+    def _run_workers(self, order: Order, level: Level) -> tuple[list[WorkerRows], list[Death]]:
+        """All workers of a burst, with the victim started before them if there is one."""
+        assert self._team is not None
+
+        def start_victim(control: memoryview) -> None:
+            if self._victim is not None:
+                self._victim.start(control, level.workers)
+
+        if level.processes == 1:
+            _cycle.reset_burst(self._control)
+            start_victim(self._control)
+            return (self._team.run(order, self._control) if level.workers else []), []
+        assert self._processes is not None
+        try:
+            return self._processes.run(order, level.processes, start_victim)
+        except NothingMeasuredError as error:
+            failure = WorkerFailure("a worker process", str(error), ends_run=True)
+            return [], [Death(failure, ())]
 
     def request_stop(self) -> None:
         self._stop_requested = True

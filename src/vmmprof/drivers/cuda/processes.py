@@ -8,7 +8,7 @@ import signal
 import socket
 import subprocess
 import sys
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from multiprocessing.connection import Connection, wait
 from typing import Any
@@ -125,15 +125,19 @@ class Processes:
         self._stop_requested = True
         _cycle.halt_burst(self._control)
 
-    def run(self, order: Order, processes: int) -> tuple[list[WorkerRows], list[Death]]:
+    def run(
+        self, order: Order, processes: int, before_start: Callable[[memoryview], None]
+    ) -> tuple[list[WorkerRows], list[Death]]:
         """One burst in the first ``processes`` of them; rows of those that live, deaths of others.
 
-        A process that died is started anew by the next burst that needs it.
+        ``before_start`` is given the memory that they meet in, before they are told
+        to start. A process that died is started anew by the next burst that needs it.
         """
         self._start_missing(processes)
         _cycle.reset_burst(self._control)
         if self._stop_requested:
             _cycle.halt_burst(self._control)
+        before_start(self._control)
         waiting: dict[Connection[Any, Any], _Worker] = {}
         rows: list[WorkerRows] = []
         dead: list[_Worker] = []
