@@ -115,6 +115,15 @@ def test_renamed_module_files_are_found_and_replaced(machine_at: MachineMaker) -
     assert machine.snapshot() == before
 
 
+def test_paths_below_the_real_root_are_plain(monkeypatch: pytest.MonkeyPatch) -> None:
+    """modprobe -d / prints two slashes, and Path('//lib') is not below Path('/lib')."""
+    printed = f"insmod //lib/modules/{KERNEL}/updates/nvidia.ko"
+    monkeypatch.setattr(System, "_modprobe_shows", lambda *arguments: printed)
+    system = System(Path("/"), KERNEL)
+    found = system.module_file("nvidia")
+    assert found is not None and found.is_relative_to(system.modules_dir)
+
+
 def test_revert_twice_does_nothing_more(machine_at: MachineMaker) -> None:
     machine = machine_at()
     before = machine.snapshot()
@@ -368,21 +377,24 @@ def test_dkms_builds_the_patched_source_for_a_new_kernel(
     machine = machine_at()
     headers = tmp_path / "headers"
     (headers / "include").mkdir(parents=True)
+    (headers / ".config").touch()
     # DKMS itself resolves its source link on the machine it runs on.
     link = machine.root / f"var/lib/dkms/nvidia/{VERSION}/source"
     link.unlink()
     link.symlink_to(machine.root / f"usr/src/nvidia-{VERSION}")
 
     def text_of_new_build(kernel: str) -> bytes:
-        command = ["dkms", "build", f"nvidia/{VERSION}", "-k", kernel, "-a", "x86_64"]
+        """What a new kernel's autoinstall puts where modprobe looks."""
+        (machine.root / "lib/modules" / kernel).mkdir()
+        command = ["dkms", "autoinstall", "-k", kernel, "-a", "x86_64", "--no-depmod"]
         command += ["--dkmstree", str(machine.root / "var/lib/dkms")]
         command += ["--sourcetree", str(machine.root / "usr/src")]
         command += ["--installtree", str(machine.root / "lib/modules")]
         command += ["--kernelsourcedir", str(headers)]
         done = subprocess.run(command, capture_output=True, text=True, check=False)
         assert done.returncode == 0, done.stdout + done.stderr
-        tree = machine.root / f"var/lib/dkms/nvidia/{VERSION}/{kernel}/x86_64/module"
-        return (tree / "nvidia.ko").read_bytes()
+        (installed,) = (machine.root / "lib/modules" / kernel).rglob("nvidia.ko")
+        return installed.read_bytes()
 
     assert b"stock" in text_of_new_build("10.0.1-stock")
     do_install(machine)

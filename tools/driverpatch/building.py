@@ -94,7 +94,8 @@ def find_headers(system: System, named: Path | None) -> Headers:
     if not makefile.is_file():
         raise DriverError(f"{output}: no kernel headers; install those of {system.kernel}")
     output = output.resolve()
-    included = re.search(r"^include\s+(\S+)/Makefile$", makefile.read_text(), re.MULTILINE)
+    # Absolute only: a whole kernel Makefile includes its architecture's by a variable.
+    included = re.search(r"^include\s+(/\S+)/Makefile$", makefile.read_text(), re.MULTILINE)
     if included is None:
         return Headers(output, output)
     # The path in the Makefile is absolute; headers unpacked elsewhere lie side by side.

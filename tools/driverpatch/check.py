@@ -146,6 +146,7 @@ def _check_known(tree: Tree, path: UpdatePath, known: Known) -> CheckResult:
             arm=known.arm,
             file=str(path.file),
             digest=path.update.digest,
+            landmarks=landmarks(path) if code is ExitCode.UNKNOWN_BODY else None,
         )
 
     if known.arm != NO_ARM:

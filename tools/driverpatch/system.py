@@ -81,7 +81,10 @@ class System:
                 raise DriverError(f"modprobe's install command for {name} cannot be read: {line}")
             line = self._modprobe_shows(renamed.group(1), "--ignore-install")
         words = line.split()
-        return Path(words[1]) if len(words) > 1 and words[0] == "insmod" else None
+        if len(words) < 2 or words[0] != "insmod":
+            return None
+        # On '/' modprobe prints '//lib/...', which pathlib takes for another root.
+        return Path("/" + words[1].lstrip("/"))
 
     def _modprobe_shows(self, name: str, *options: str) -> str:
         """The last line of what modprobe would do: that of the module itself."""
