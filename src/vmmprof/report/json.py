@@ -39,11 +39,14 @@ def result(recording: Recording) -> JsonObject:
             "command": facts.command,
             "notes": list(facts.notes),
         },
-        "placements": [_placement(placement, recording.operation) for placement in placements],
+        "placements": [
+            placement_object(placement, recording.operation) for placement in placements
+        ],
     }
 
 
-def _placement(placement: PlacementOverview, operation: Operation) -> JsonObject:
+def placement_object(placement: PlacementOverview, operation: Operation) -> JsonObject:
+    """One placement's threshold and sizes; times in us, sizes in MiB."""
     found = placement.threshold.threshold
     return {
         "placement": str(placement.placement),
