@@ -4,7 +4,9 @@
 
 const data = JSON.parse(document.getElementById("data").textContent);
 const SVG = "http://www.w3.org/2000/svg";
-const WIDTH = 720, HEIGHT = 360, LEFT = 64, RIGHT = 14, TOP = 14, BOTTOM = 44;
+// As wide as the page on a phone, so that text keeps its size; a wide page magnifies the drawing.
+const WIDTH = Math.max(300, Math.min(720, document.body.clientWidth - 32));
+const HEIGHT = 360, LEFT = 64, RIGHT = 14, TOP = 14, BOTTOM = 44;
 const SHAPES = ["circle", "square", "triangle", "diamond"];
 const DASHES = ["", "6 3", "2 3", "8 3 2 3"];
 const hover = document.getElementById("hover");
@@ -219,7 +221,7 @@ function breakdown(host, which, asShares) {
       explain(bar, `${call}, ${sizeText(row.size_mib)}\nP50 ${write(value)} us\nn ${row.n}`);
       base += height;
     });
-    if (rows.length <= 12 || place % Math.ceil(rows.length / 12) === 0)
+    if (place % Math.ceil(rows.length * 40 / WIDTH) === 0)
       element("text", {
         x: x + slot * 0.4, y: HEIGHT - BOTTOM + 16, "text-anchor": "middle",
       }, svg).textContent = tickText(row.size_mib);
