@@ -64,6 +64,8 @@ def samples(
             "order": np.tile(np.arange(sizes, dtype=np.int32), rounds),
             "thread": np.int16(0),
             "device": np.int16(0),
+            "process": np.int16(0),
+            "repeat": np.int32(0),
             "placement": placement,
             "size_bytes": np.tile((sizes_mib * MIB).astype(np.int64), rounds),
             "scattered": scattered,

@@ -131,10 +131,10 @@ def test_levels_that_differ_between_recordings_are_not_a_difference() -> None:
 
 
 def test_same_is_called_different_at_most_5_percent_across_reloads() -> None:
-    """A B B A with a reload effect of 20 us in extra cost, 150 machines."""
+    """A B B A with a reload effect of 20 us in extra cost, 100 machines."""
     rng = np.random.default_rng(45)
     wrong = 0
-    machines = 150
+    machines = 100
     for _ in range(machines):
         a1, b1, b2, a2 = reloads(rng, (50.0,) * 4, reload_us=20.0)
         row = one_row([arm("old", "domain:0", a1, a2), arm("new", "domain:0", b1, b2)])

@@ -48,8 +48,8 @@ class ArmRecording:
     def __init__(self, recording: Recording, placement: Placement) -> None:
         self.recording = recording
         self.placement = placement
-        self._visits = visits_of(recording.samples, recording.operation, recording.headline)
-        self._groups = group_samples(self._visits, recording.headline)
+        self.visits = visits_of(recording.samples, recording.operation, recording.headline)
+        self._groups = group_samples(self.visits, recording.headline)
         self._chosen = headline_attempts(self._groups)
 
     def group(self, condition: Condition, attempt: int | None = None) -> Group | None:
@@ -65,9 +65,9 @@ class ArmRecording:
         group = self.group(cell.condition(self.placement))
         if group is None:
             return np.empty(0), np.empty(0, dtype=np.int64)
-        times = times_ns(self._visits, cell.call)[group.rows]
+        times = times_ns(self.visits, cell.call)[group.rows]
         known = ~np.isnan(times)
-        rounds = round_numbers(self._visits)[group.rows]
+        rounds = round_numbers(self.visits)[group.rows]
         return times[known], rounds[known]
 
     def pairs_with(self, other: Placement, cell: Cell) -> Pairs | None:
@@ -78,7 +78,7 @@ class ArmRecording:
         against = self.group(cell.condition(other), group.attempt)
         if against is None:
             return None
-        pairs = pair(self._visits, group, against, cell.call)
+        pairs = pair(self.visits, group, against, cell.call)
         return pairs if len(pairs.rounds) else None
 
     def cells(self, call: str) -> set[Cell]:
@@ -114,6 +114,19 @@ class Arm:
             all_rounds.append(rounds + first_round)
             first_round += int(rounds.max()) + 1
         return median(np.concatenate([times for times, _ in parts]), np.concatenate(all_rounds))
+
+    def pairs(self, cell: Cell) -> Pairs | None:
+        """Pairs with plain of all of the arm's recordings, rounds numbered through."""
+        found = [part.pairs_with(PLAIN, cell) for part in self.parts]
+        parts = [one for one in found if one is not None]
+        if not parts:
+            return None
+        ends = np.cumsum([0, *(int(one.rounds.max()) + 1 for one in parts)])
+        return Pairs(
+            np.concatenate([one.rounds + end for one, end in zip(parts, ends, strict=False)]),
+            np.concatenate([one.placed_ns for one in parts]),
+            np.concatenate([one.control_ns for one in parts]),
+        )
 
     def extras(self, cell: Cell) -> list[Estimate]:
         """Extra cost over plain in ns, one estimate a recording that has pairs."""

@@ -109,7 +109,7 @@ def compare(arms: list[Arm], baseline: Arm, margin: float = DEFAULT_MARGIN) -> C
     rows = []
     for call in calls:
         for cell in all_cells(arms, call):
-            of_cell = [_row(arm, baseline, cell, margin) for arm in arms]
+            of_cell = [compare_at(arm, baseline, cell, margin) for arm in arms]
             if any(row.p50 is not None for row in of_cell):
                 rows += of_cell
     known = {row.cell.call for row in rows}
@@ -124,7 +124,8 @@ def compare(arms: list[Arm], baseline: Arm, margin: float = DEFAULT_MARGIN) -> C
     )
 
 
-def _row(arm: Arm, baseline: Arm, cell: Cell, margin: float) -> Row:
+def compare_at(arm: Arm, baseline: Arm, cell: Cell, margin: float = DEFAULT_MARGIN) -> Row:
+    """Compare one arm with the baseline at one size and call."""
     row = Row(cell, arm.name, arm.p50(cell), None, None, Verdict.AMBIGUOUS, "")
     if arm is baseline:
         return replace(row, verdict=Verdict.BASELINE, reason="the others are compared with it")
@@ -210,7 +211,7 @@ def _error_between(arm: list[Estimate], baseline: list[Estimate]) -> float:
 def _gain(arm: Arm, baseline: Arm, cell: Cell, error_ns: float) -> Estimate:
     """Gain with both arms' extra cost set on one and the same control level."""
     arm_extras, base_extras = arm.extras(cell), baseline.extras(cell)
-    level = float(np.mean([_control_level(part, cell) for part in (*arm.parts, *baseline.parts)]))
+    level = float(np.mean(_control_levels((*arm.parts, *baseline.parts), cell)))
     arm_ns = level + float(np.mean([estimate.value for estimate in arm_extras]))
     saved_ns = float(np.mean([estimate.value for estimate in base_extras])) + level - arm_ns
     n = min(sum(e.n for e in arm_extras), sum(e.n for e in base_extras))
@@ -222,9 +223,10 @@ def _gain(arm: Arm, baseline: Arm, cell: Cell, error_ns: float) -> Estimate:
     )
 
 
-def _control_level(part: ArmRecording, cell: Cell) -> float:
-    pairs = part.pairs_with(PLAIN, cell)
-    return math.nan if pairs is None else float(np.median(pairs.control_ns))
+def _control_levels(parts: tuple[ArmRecording, ...], cell: Cell) -> list[float]:
+    """The control's median in each recording that has pairs there."""
+    found = [part.pairs_with(PLAIN, cell) for part in parts]
+    return [float(np.median(pairs.control_ns)) for pairs in found if pairs is not None]
 
 
 def _win_share_between(arm: Arm, baseline: Arm, cell: Cell) -> float:

@@ -42,7 +42,9 @@ def result(recording: Recording) -> JsonObject:
             "command": facts.command,
             "notes": list(facts.notes),
         },
-        "placements": [_placement(placement, recording.operation) for placement in placements],
+        "placements": [
+            placement_object(placement, recording.operation) for placement in placements
+        ],
         "victim": _victim_or_none(recording),
     }
 
@@ -85,7 +87,8 @@ def _level(level: Level) -> JsonObject:
     return {"processes": level.processes, "threads": level.threads, "devices": level.devices}
 
 
-def _placement(placement: PlacementOverview, operation: Operation) -> JsonObject:
+def placement_object(placement: PlacementOverview, operation: Operation) -> JsonObject:
+    """One placement's threshold and sizes; times in us, sizes in MiB."""
     found = placement.threshold.threshold
     return {
         "placement": str(placement.placement),

@@ -1,0 +1,120 @@
+# SPDX-License-Identifier: MIT
+"""``vmmprof reproduce``: cells side by side, and what holds here and what does not."""
+
+from __future__ import annotations
+
+import json
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+
+from vmmprof.errors import ExitCode, UsageError
+from vmmprof.operations import RM_ALLOC, VMM_CYCLE
+from vmmprof.recording.reader import Recording
+from vmmprof.reference import table
+
+from ..analysis.synthetic import FloatArray, plain_us, samples
+from .cli_runs import five_arms, run, save
+from .recordings import environment, frame, measured, plain_only
+
+PAPER_MIB = np.array(table("ld_table06_vmm_cycle").numbers("size_mib"))
+
+
+def paper_recording(path: Path, extra_us: FloatArray | None = None) -> str:
+    """A noise-free recording of the paper's table 6, or of another extra cost."""
+    paper = table("ld_table06_vmm_cycle")
+    baseline = np.array(paper.numbers("baseline_us"))
+    placed = baseline + (np.array(paper.numbers("extra_us")) if extra_us is None else extra_us)
+    times = {name: np.tile(t, (6, 1)) for name, t in (("device", baseline), ("domain:0", placed))}
+    times["domain:1"] = times["domain:0"] * 1.01
+    rows = frame([samples(times, PAPER_MIB, attempt=1)])
+    return str(save(path, Recording(path, rows, environment(), VMM_CYCLE)))
+
+
+def reproduced(capsys: pytest.CaptureFixture[str], *words: str) -> dict[str, Any]:
+    assert run("reproduce", *words, "--json") is ExitCode.OK
+    document: dict[str, Any] = json.loads(capsys.readouterr().out)
+    return document
+
+
+def findings(document: dict[str, Any]) -> dict[str, str]:
+    return {f"{f['where']}: {f['statement'][:20]}": f["finding"] for f in document["findings"]}
+
+
+def test_the_paper_s_own_figures_reproduce(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """Tables 6 and 7 as recordings give table 8, the threshold and every statement but pools."""
+    arms = [word.split("=")[1].partition(":")[0] for word in five_arms(tmp_path)[1:]]
+    named = [f"{arm}={path}" for arm, path in zip(("stock", "b", "a", "ab"), arms, strict=True)]
+    document = reproduced(capsys, paper_recording(tmp_path / "cycle"), *named)
+    for cell in document["cells"]:
+        assert cell["here"] == pytest.approx(cell["paper"], rel=0.01, abs=0.75), cell
+        assert cell["model"] is None or cell["model"] == pytest.approx(cell["paper"], rel=0.35)
+    outcomes = findings(document)
+    assert outcomes.pop("figure 5: a warm pool costs th") == "not measurable here"
+    assert set(outcomes.values()) == {"holds here"}
+
+
+def test_another_machine_s_statements_fail(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    linear = paper_recording(tmp_path / "linear", extra_us=3.0 * PAPER_MIB)
+    outcomes = findings(reproduced(capsys, linear))
+    assert outcomes["figure 4: the extra cost steps"] == "does not hold here"
+    assert outcomes["figure 4: above it the extra c"] == "not measurable here"
+    assert outcomes["table 8: 1 GiB is repaid afte"] == "does not hold here"
+    assert outcomes["table 7: above 32 MiB A+B mak"] == "not measurable here"
+
+
+def test_without_locality_domains_nothing_is_claimed(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    document = reproduced(capsys, str(save(tmp_path / "plain", plain_only())))
+    assert {f["finding"] for f in document["findings"]} == {"not measurable here"}
+    assert "no locality domain" in document["findings"][0]["why"]
+    here = {c["column"] for c in document["cells"] if c["here"] is not None}
+    assert here == {"baseline_us", "ld_off_us"}
+
+
+def test_one_recording_of_each_driver_is_not_enough(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    paths = [save(tmp_path / name, measured()) for name in ("one", "two")]
+    document = reproduced(capsys, str(paths[0]), f"ab={paths[1]}")
+    gain = next(f for f in document["findings"] if "seven to ten" in f["statement"])
+    assert gain["finding"] == "not measurable here"
+    assert "A B B A" in gain["why"]
+
+
+def test_text_fits_80_columns_and_ends_with_findings(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    run("reproduce", paper_recording(tmp_path / "cycle"))
+    out = capsys.readouterr().out
+    assert max(map(len, out.splitlines())) <= 80
+    assert "HOLDS HERE: the step lies between 32 and 34 MiB" in out
+
+
+def test_bad_input_is_one_line(tmp_path: Path) -> None:
+    path = save(tmp_path / "one", measured())
+    with pytest.raises(UsageError, match="arm 'c' in"):
+        run("reproduce", f"c={path}")
+    rows = frame(
+        [
+            samples(
+                {"device": np.tile(plain_us(PAPER_MIB), (6, 1))},
+                PAPER_MIB,
+                attempt=1,
+                operation=RM_ALLOC,
+            )
+        ]
+    )
+    other = replace(
+        measured(), samples=rows, operation=RM_ALLOC, environment=environment(operation="rm_alloc")
+    )
+    with pytest.raises(UsageError, match="times rm_alloc"):
+        run("reproduce", str(save(tmp_path / "rm", other)))
