@@ -113,18 +113,21 @@ def _call_of(record: _Record) -> UpdateCall:
 class Calibration:
     """What a probed entry and return cost, in ns, measured on empty functions.
 
-    ``self_ns`` is what an empty probed function reads as; ``pair_ns`` is what
-    one probed call adds to a probed function around it.
+    ``self_ns`` is what an empty probed function reads as; ``leaf_ns`` is what
+    one probed flush or invalidate adds to a probed function around it, and
+    ``map_ns`` what a mapping call does, without those inside of it.
     """
 
     self_ns: float
-    pair_ns: float
+    leaf_ns: float
+    map_ns: float
 
     def corrected(self, call: UpdateCall) -> dict[str, int]:
         """Times of a call without the probes' own cost, never below 0."""
         sync_in_map = call.sync_in_map_ns - call.syncs_in_map * self.self_ns
-        mapping = call.map_ns - call.maps * self.self_ns - call.leaves_in_map * self.pair_ns
-        whole = call.duration_ns - self.self_ns - (call.maps + call.leaves) * self.pair_ns
+        mapping = call.map_ns - call.maps * self.self_ns - call.leaves_in_map * self.leaf_ns
+        probes = call.maps * self.map_ns + call.leaves * self.leaf_ns
+        whole = call.duration_ns - self.self_ns - probes
         times = {
             "duration_ns": whole,
             "pte_ns": mapping - sync_in_map,

@@ -70,7 +70,7 @@ def trace_lines(events: pa.Table) -> list[str]:
     if calibration := facts.get("calibration"):
         lines.append(
             f"probe cost, taken out: {calibration['self_ns']:.0f} ns in a probed call, "
-            f"{calibration['pair_ns']:.0f} ns around one"
+            f"{calibration['leaf_ns']:.0f} to {calibration['map_ns']:.0f} ns around one"
         )
     else:
         lines.append(
