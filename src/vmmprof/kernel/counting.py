@@ -217,6 +217,9 @@ class CountingProbe(ABC):
         self._calls: list[UpdateCall] = []
         self._bpf: Any = None
 
+        self._attached = False
+        self._missed = 0
+
     def __enter__(self) -> CountingProbe:
         try:
             self._open()
@@ -230,7 +233,7 @@ class CountingProbe(ABC):
 
     def _open(self) -> None:
         self._compile()
-        self.attach()
+        self.start()
         self.calibration = self.calibrate()
         self.poll()
         self._calls.clear()
@@ -254,13 +257,26 @@ class CountingProbe(ABC):
     def _take(self, _context: Any, data: int, _size: int) -> None:
         self._calls.append(_call_of(_Record.from_address(data)))
 
+    def start(self) -> None:
+        """Attach; entering the context does that as well. Nothing when attached."""
+        if not self._attached:
+            self._attached = True
+            self.attach()
+
+    def stop(self) -> None:
+        """Detach, so that nothing is probed until :meth:`start`. Nothing when detached."""
+        if self._attached:
+            self._missed += self.missed()
+            self._attached = False
+            self.detach()
+
     @abstractmethod
     def attach(self) -> None:
         """Attach to the update path; the BPF program is loaded."""
 
     @abstractmethod
     def detach(self) -> None:
-        """Take away what attach() attached; called once, also after a failed attach()."""
+        """Take away what attach() attached; also called after a failed attach()."""
 
     @abstractmethod
     def calibrate(self) -> Calibration:
@@ -268,7 +284,7 @@ class CountingProbe(ABC):
 
     @abstractmethod
     def missed(self) -> int:
-        """Hits that the kernel dropped."""
+        """Hits that the kernel dropped since attach()."""
 
     def watch(self, pid: int) -> None:
         """Count this process's calls, and those of its children from now on."""
@@ -283,13 +299,14 @@ class CountingProbe(ABC):
 
     def result(self) -> CountingResult:
         """Everything polled so far."""
+        missed = self._missed + (self.missed() if self._attached else 0)
         lost = [int(self._bpf[b"losses"][ctypes.c_int(index)].value) for index in range(4)]
         return CountingResult(
             self.method,
             self._path,
             list(self._calls),
             self.calibration,
-            CountingLosses(lost[0], lost[1], lost[2], lost[3], self.missed()),
+            CountingLosses(lost[0], lost[1], lost[2], lost[3], missed),
             module_identity(self._path.module) != self._path.load_identity,
             {call.caller: self._direction(call.caller) for call in self._calls},
         )
@@ -301,6 +318,8 @@ class CountingProbe(ABC):
 
     def _close(self) -> None:
         if self._bpf is not None:
-            self.detach()
+            if self._attached:
+                self._attached = False
+                self.detach()
             self._bpf.cleanup()
             self._bpf = None

@@ -121,9 +121,11 @@ class ModuleProbes(CountingProbe):
         return Calibration(self_ns=own, leaf_ns=leaf, map_ns=max(0.0, whole - 2 * leaf))
 
     def detach(self) -> None:
-        """Closing the control file disarms everything."""
+        if self._control is not None:
+            self._command("disarm")
 
     def _close(self) -> None:
+        # Closing it disarms whatever is still armed.
         if self._control is not None:
             os.close(self._control)
             self._control = None

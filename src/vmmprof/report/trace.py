@@ -14,6 +14,7 @@ from rich.table import Table
 from rich.text import Text
 
 from vmmprof.kernel.attribution import Phase
+from vmmprof.kernel.calls import CallShare, ProbeEffect
 from vmmprof.kernel.methods import Method
 from vmmprof.kernel.phases import (
     SampledGroup,
@@ -172,6 +173,33 @@ def _print_sampled(console: Console, groups: Sequence[SampledGroup]) -> None:
         )
     listed = ", ".join(f"{p.value.replace('_', ' ')} {n}" for p, n in phases.items() if n)
     console.print(Text(f"all samples by phase: {listed}"))
+
+
+def print_call_shares(
+    shares: Sequence[CallShare], effects: Sequence[ProbeEffect], console: Console | None = None
+) -> None:
+    """Print how much of each timed call the update path is, and what the tracing cost."""
+    console = console or Console(highlight=False, soft_wrap=False)
+    console.print(Text("share of each call that is the update path, traced cycles", style="bold"))
+    rows = [
+        (
+            f"{share.placement}{' scattered' if share.scattered else ''}",
+            f"{mib(share.size_bytes):g}",
+            share.call,
+            f"{share.p50_us:.0f}",
+            share_text(share.path),
+            share_text(share.sync),
+        )
+        for share in shares
+    ]
+    console.print(_table(("", "MiB", "call", "P50 us", "path", "barrier + TLB of it"), rows))
+    for effect in effects:
+        console.print(
+            Text(
+                f"tracing made the cycles of {effect.placement} {effect.ratio:.3f} times as long "
+                f"({effect.low:.3f}-{effect.high:.3f})"
+            )
+        )
 
 
 def print_methods(methods: Sequence[Method], console: Console | None = None) -> None:

@@ -7,6 +7,7 @@
  *
  *   arm PART MODULE:FUNCTION   probe entry and return; PART is a number that
  *                              the tracepoint carries (update_path.Part)
+ *   disarm                     take all probes away
  *   calibrate COUNT JUMPS      probe the module's own empty functions, nested
  *                              as the update path is, COUNT iterations long;
  *                              JUMPS is 1 to wait until the kernel has turned
@@ -243,6 +244,10 @@ static int run_command(char *command)
 		if (number >= PART_COUNT)
 			return -EINVAL;
 		return arm(number, name, NULL);
+	}
+	if (!strcmp(command, "disarm")) {
+		disarm_from(0);
+		return 0;
 	}
 	if (sscanf(command, "calibrate %u %u", &number, &jumps) == 2) {
 		if (!number || number > MAX_CALIBRATION)
