@@ -81,7 +81,7 @@ def _run_inside(
 ) -> None:
     done = _lab(
         "run",
-        *("--kernel", kernel, "--timeout", "280", "--env", "LAB_MODULES", "--env", "PYTHONPATH"),
+        *("--kernel", kernel, "--timeout", "900", "--env", "LAB_MODULES", "--env", "PYTHONPATH"),
         *machine,
         "--",
         sys.executable,
