@@ -17,6 +17,8 @@ from vmmprof.kernel.attribution import Phase
 from vmmprof.kernel.calls import CallShare, ProbeEffect
 from vmmprof.kernel.methods import Method
 from vmmprof.kernel.phases import (
+    CREATE_FUNCTION,
+    RELEASE_FUNCTION,
     SampledGroup,
     UpdateGroup,
     iteration_histogram,
@@ -25,7 +27,7 @@ from vmmprof.kernel.phases import (
 )
 from vmmprof.kernel.shares import Share
 from vmmprof.recording.events import SAMPLE, event_facts
-from vmmprof.sizes import mib
+from vmmprof.sizes import format_size, mib
 
 # A rule under the head and nothing else; ASCII, so that it survives any pipe and locale.
 _RULED = box.Box("    \n    \n -- \n    \n    \n    \n    \n    \n", ascii=True)
@@ -47,10 +49,14 @@ FLAME_COLOURS = {
 
 
 def share_text(share: Share) -> str:
-    """``81.3 % (80.1-82.4)``: a share with its 95 % interval."""
+    """``81.3 (80.1-82.4)``: a share with its 95 % interval, in percent."""
     if np.isnan(share.value):
         return NOTHING_TO_SHARE
-    return f"{100 * share.value:.1f} % ({100 * share.low:.1f}-{100 * share.high:.1f})"
+    return f"{100 * share.value:.1f} ({100 * share.low:.1f}-{100 * share.high:.1f})"
+
+
+def _percent(share: Share) -> str:
+    return NOTHING_TO_SHARE if np.isnan(share.value) else f"{100 * share.value:.1f}"
 
 
 def trace_lines(events: pa.Table) -> list[str]:
@@ -63,7 +69,12 @@ def trace_lines(events: pa.Table) -> list[str]:
     missing = {name: number for name, number in losses.items() if number}
     if missing:
         listed = ", ".join(f"{name.replace('_', ' ')} {number}" for name, number in missing.items())
-        lines.append(f"LOST: {listed}; what is shown is a lower bound")
+        effect = (
+            "counts are lower bounds"
+            if "losses" in facts
+            else "shares come from fewer samples; a larger --period-us helps"
+        )
+        lines.append(f"LOST: {listed}; {effect}")
     else:
         lines.append("lost: nothing")
     if facts["driver_reloaded"]:
@@ -126,14 +137,14 @@ def _print_counted(
     ]
     head = ("", "MiB", "calls", "iterations", "runs", "syncs", "us/call", "us/iter.", "failed")
     console.print(_table(head, rows))
-    console.print(Text("share of the update call's time, with 95 % interval"))
+    console.print(Text("share of the update call's time, %, with 95 % interval"))
     shares = [
         (
             group.direction,
             f"{mib(group.bytes):g}",
-            f"{100 * group.pte.value:.1f} %",
-            f"{100 * group.barrier.value:.1f} %",
-            f"{100 * group.tlb.value:.1f} %",
+            _percent(group.pte),
+            _percent(group.barrier),
+            _percent(group.tlb),
             share_text(group.sync),
         )
         for group in groups
@@ -159,8 +170,9 @@ def _print_sampled(console: Console, groups: Sequence[SampledGroup]) -> None:
         )
         for group in groups
     ]
-    head = ("under", "samples", "update path", "barrier + TLB of it", "cut")
+    head = ("", "samples", "update path, %", "barrier + TLB of it, %", "cut")
     console.print(_table(head, rows))
+    console.print(Text(f"create and release: under {CREATE_FUNCTION}, {RELEASE_FUNCTION}"))
     phases = groups[0].phases
     cut = phases[Phase.UNATTRIBUTED]
     kernel = sum(phases.values()) - phases[Phase.USER]
@@ -180,19 +192,23 @@ def print_call_shares(
 ) -> None:
     """Print how much of each timed call the update path is, and what the tracing cost."""
     console = console or Console(highlight=False, soft_wrap=False)
-    console.print(Text("share of each call that is the update path, traced cycles", style="bold"))
+    console.print(
+        Text(
+            "the update path's share of each call; barrier + TLB as a share of the path",
+            style="bold",
+        )
+    )
     rows = [
         (
-            f"{share.placement}{' scattered' if share.scattered else ''}",
-            f"{mib(share.size_bytes):g}",
-            share.call,
-            f"{share.p50_us:.0f}",
+            f"{share.placement} {format_size(share.size_bytes)}"
+            f"{' scattered' if share.scattered else ''}",
+            share.call.removeprefix("cuMem").removeprefix("NV_ESC_RM_").lower(),
             share_text(share.path),
             share_text(share.sync),
         )
         for share in shares
     ]
-    console.print(_table(("", "MiB", "call", "P50 us", "path", "barrier + TLB of it"), rows))
+    console.print(_table(("", "call", "path, %", "barrier + TLB, %"), rows))
     for effect in effects:
         console.print(
             Text(
