@@ -8,11 +8,12 @@ BIN := $(VENV)/bin
 SIZES ?= 30M:66M:2M
 RESULTS ?= results
 
-.PHONY: help sweep test lint clean
+.PHONY: help sweep test lab-test lint clean
 
 help:
 	@echo "make sweep         measure $(SIZES) (MODEL where there is no GPU), show and draw it"
 	@echo "make test          lint and all tests that this machine can run"
+	@echo "make lab-test      test probes and modules inside emulated kernels (installs QEMU, as root)"
 	@echo "make clean         remove what make made, recordings apart"
 
 # The stamp is renewed when the build's inputs change, so that an old extension is never run.
@@ -35,6 +36,10 @@ lint: $(VENV)/installed
 
 test: lint
 	$(BIN)/python -m pytest
+
+lab-test: $(VENV)/installed
+	tools/kernel-lab setup --packages
+	VMMPROF_REQUIRE=lab $(BIN)/python -m pytest tests/lab
 
 clean:
 	rm -rf $(VENV) build src/*.egg-info src/vmmprof/drivers/cuda/_cycle.cpp src/vmmprof/drivers/cuda/*.so

@@ -81,7 +81,7 @@ def _run_inside(
 ) -> None:
     done = _lab(
         "run",
-        *("--kernel", kernel, "--timeout", "280", "--env", "LAB_MODULES", "--env", "PYTHONPATH"),
+        *("--kernel", kernel, "--timeout", "900", "--env", "LAB_MODULES", "--env", "PYTHONPATH"),
         *machine,
         "--",
         sys.executable,
@@ -123,7 +123,11 @@ def test_output_passes_and_writes_do_not() -> None:
 
 def test_inside_debian_12(tmp_path_factory: pytest.TempPathFactory) -> None:
     modules = _modules("bookworm", tmp_path_factory.mktemp("modules"))
-    _run_inside("bookworm", modules, ["check_counting.py", "check_faults.py", "check_program.py"])
+    _run_inside(
+        "bookworm",
+        modules,
+        ["check_counting.py", "check_faults.py", "check_program.py", "check_traced_rounds.py"],
+    )
 
 
 def test_inside_a_newer_kernel(tmp_path_factory: pytest.TempPathFactory) -> None:

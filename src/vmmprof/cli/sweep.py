@@ -4,9 +4,11 @@
 from __future__ import annotations
 
 import argparse
+import os
 import shlex
 import sys
 import time
+from contextlib import ExitStack
 from typing import TYPE_CHECKING
 
 from vmmprof.cli import show
@@ -30,10 +32,14 @@ if TYPE_CHECKING:
     from vmmprof.experiment.plan import Plan
     from vmmprof.experiment.runner import Progress
     from vmmprof.experiment.session import Request, Result
+    from vmmprof.experiment.traced import TracedDriver
     from vmmprof.placement import Level
 
 VICTIMS = ("query", "alloc", "launch")
 DEFAULT_SIZES = "2M:1G:x2"
+TRACE_METHODS = ("auto", "kprobe", "module", "sampling")
+# The calls that take and give back memory: those that the update path is part of.
+TRACED_CALLS = {"vmm_cycle": ("create", "release"), "rm_alloc": ("alloc", "free")}
 
 _DESCRIPTION = """\
 Time cuMemAddressReserve, cuMemCreate, cuMemMap, cuMemSetAccess, cuMemUnmap,
@@ -181,6 +187,15 @@ def add_parser(subparsers: argparse._SubParsersAction[argparse.ArgumentParser]) 
         metavar="N",
         help="seed of the visiting order (default 0)",
     )
+    how.add_argument(
+        "--trace",
+        nargs="?",
+        const="auto",
+        choices=TRACE_METHODS,
+        metavar="METHOD",
+        help="trace the driver's update path in every other round, by the best method that "
+        "works here or by METHOD (vmmprof trace --explain)",
+    )
     how.add_argument("--no-lock", action="store_true", help="measure although another vmmprof does")
     output = parser.add_argument_group("output")
     output.add_argument(
@@ -222,12 +237,59 @@ def run(arguments: argparse.Namespace) -> ExitCode:
         for reason in plan.unavailable.values():
             _say(f"not measured: {reason}")
 
-    try:
-        result = measure(selection.driver, request, show_plan, show_progress)
-    finally:
-        line.close()
+    traced: TracedDriver | None = None
+    with ExitStack() as stack:
+        stack.callback(line.close)
+        driver = selection.driver
+        if arguments.trace is not None:
+            driver, traced = _traced(arguments, driver, stack)
+        result = measure(driver, request, show_plan, show_progress)
+        if traced is not None:
+            from vmmprof.recording.events import write_events
+
+            write_events(result.path, traced.events())
     _show_result(arguments, result)
+    if traced is not None and not arguments.quiet and not arguments.json:
+        _show_trace(result)
     return result.exit_code
+
+
+def _traced(
+    arguments: argparse.Namespace, driver: Driver, stack: ExitStack
+) -> tuple[Driver, TracedDriver]:
+    """The driver with a probe on this process, which ``stack`` takes away again."""
+    from vmmprof.experiment.traced import TracedDriver
+    from vmmprof.kernel.methods import choose
+    from vmmprof.kernel.session import open_probe
+
+    if driver.is_model:
+        raise UsageError(f"--trace: {driver.name} runs no kernel driver; leave it out")
+    if arguments.threads or arguments.processes or arguments.devices:
+        raise UsageError("--trace goes with single cycles; leave --threads and the like out")
+    method = choose(arguments.trace)
+    probe = stack.enter_context(open_probe(method.name, os.getpid()))
+    return TracedDriver.wrapping(driver, probe)
+
+
+def _show_trace(result: Result) -> None:
+    import numpy as np
+
+    from vmmprof.kernel.calls import call_shares, probe_effect
+    from vmmprof.recording.events import event_facts, read_events
+    from vmmprof.recording.reader import load
+    from vmmprof.report.trace import print_call_shares, print_trace
+
+    recording = load(str(result.path))
+    events = read_events(result.path)
+    windows = np.array(event_facts(events)["traced_windows_ns"], np.int64).reshape(-1, 2)
+    print()
+    print_trace(events, "the traced rounds")
+    print()
+    calls = TRACED_CALLS[recording.operation.name]
+    print_call_shares(
+        call_shares(recording.samples, events.to_pandas(), windows, recording.operation, calls),
+        probe_effect(recording.samples, windows, f"{recording.headline}_ns"),
+    )
 
 
 def _first_device(arguments: argparse.Namespace) -> int:

@@ -3,7 +3,6 @@
 
 from __future__ import annotations
 
-import importlib.util
 import os
 import platform
 import re
@@ -12,7 +11,8 @@ from enum import Enum
 from pathlib import Path
 
 from vmmprof.errors import UsageError, VmmprofError
-from vmmprof.kernel import rm
+from vmmprof.kernel import probe_module, rm
+from vmmprof.kernel.bcc import BccMissingError, load_bcc
 from vmmprof.recording import environment
 from vmmprof.recording.environment import read_text
 
@@ -198,6 +198,21 @@ def _exists(key: str, question: str, path: str, otherwise: str) -> Finding:
     return Finding("kernel", key, question, _yes_no(there), path if there else otherwise)
 
 
+def _bcc() -> Finding:
+    try:
+        load_bcc()
+    except BccMissingError as error:
+        return Finding("kernel", "bcc", "bcc for Python", Answer.NO, str(error))
+    return Finding("kernel", "bcc", "bcc for Python", Answer.YES, "")
+
+
+def _probe_module() -> Finding:
+    loaded = probe_module.is_loaded()
+    detail = "vmmprof trace --cleanup takes it out" if loaded else "nothing to clean up"
+    question = f"{probe_module.MODULE} loaded"
+    return Finding("kernel", "probe_module", question, _yes_no(loaded), detail)
+
+
 def _kernel() -> list[Finding]:
     release = platform.release()
     return [
@@ -212,13 +227,8 @@ def _kernel() -> list[Finding]:
             f"/lib/modules/{release}/build",
             f"no /lib/modules/{release}/build; install the headers of {release}",
         ),
-        Finding(
-            "kernel",
-            "bcc",
-            "bcc for Python",
-            _yes_no(importlib.util.find_spec("bcc") is not None),
-            "" if importlib.util.find_spec("bcc") else "Debian's package python3-bpfcc",
-        ),
+        _bcc(),
+        _probe_module(),
     ]
 
 

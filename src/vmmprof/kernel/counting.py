@@ -113,18 +113,21 @@ def _call_of(record: _Record) -> UpdateCall:
 class Calibration:
     """What a probed entry and return cost, in ns, measured on empty functions.
 
-    ``self_ns`` is what an empty probed function reads as; ``pair_ns`` is what
-    one probed call adds to a probed function around it.
+    ``self_ns`` is what an empty probed function reads as; ``leaf_ns`` is what
+    one probed flush or invalidate adds to a probed function around it, and
+    ``map_ns`` what a mapping call does, without those inside of it.
     """
 
     self_ns: float
-    pair_ns: float
+    leaf_ns: float
+    map_ns: float
 
     def corrected(self, call: UpdateCall) -> dict[str, int]:
         """Times of a call without the probes' own cost, never below 0."""
         sync_in_map = call.sync_in_map_ns - call.syncs_in_map * self.self_ns
-        mapping = call.map_ns - call.maps * self.self_ns - call.leaves_in_map * self.pair_ns
-        whole = call.duration_ns - self.self_ns - (call.maps + call.leaves) * self.pair_ns
+        mapping = call.map_ns - call.maps * self.self_ns - call.leaves_in_map * self.leaf_ns
+        probes = call.maps * self.map_ns + call.leaves * self.leaf_ns
+        whole = call.duration_ns - self.self_ns - probes
         times = {
             "duration_ns": whole,
             "pte_ns": mapping - sync_in_map,
@@ -214,6 +217,9 @@ class CountingProbe(ABC):
         self._calls: list[UpdateCall] = []
         self._bpf: Any = None
 
+        self._attached = False
+        self._missed = 0
+
     def __enter__(self) -> CountingProbe:
         try:
             self._open()
@@ -227,7 +233,7 @@ class CountingProbe(ABC):
 
     def _open(self) -> None:
         self._compile()
-        self.attach()
+        self.start()
         self.calibration = self.calibrate()
         self.poll()
         self._calls.clear()
@@ -251,13 +257,26 @@ class CountingProbe(ABC):
     def _take(self, _context: Any, data: int, _size: int) -> None:
         self._calls.append(_call_of(_Record.from_address(data)))
 
+    def start(self) -> None:
+        """Attach; entering the context does that as well. Nothing when attached."""
+        if not self._attached:
+            self._attached = True
+            self.attach()
+
+    def stop(self) -> None:
+        """Detach, so that nothing is probed until :meth:`start`. Nothing when detached."""
+        if self._attached:
+            self._missed += self.missed()
+            self._attached = False
+            self.detach()
+
     @abstractmethod
     def attach(self) -> None:
         """Attach to the update path; the BPF program is loaded."""
 
     @abstractmethod
     def detach(self) -> None:
-        """Take away what attach() attached; called once, also after a failed attach()."""
+        """Take away what attach() attached; also called after a failed attach()."""
 
     @abstractmethod
     def calibrate(self) -> Calibration:
@@ -265,7 +284,7 @@ class CountingProbe(ABC):
 
     @abstractmethod
     def missed(self) -> int:
-        """Hits that the kernel dropped."""
+        """Hits that the kernel dropped since attach()."""
 
     def watch(self, pid: int) -> None:
         """Count this process's calls, and those of its children from now on."""
@@ -280,13 +299,14 @@ class CountingProbe(ABC):
 
     def result(self) -> CountingResult:
         """Everything polled so far."""
+        missed = self._missed + (self.missed() if self._attached else 0)
         lost = [int(self._bpf[b"losses"][ctypes.c_int(index)].value) for index in range(4)]
         return CountingResult(
             self.method,
             self._path,
             list(self._calls),
             self.calibration,
-            CountingLosses(lost[0], lost[1], lost[2], lost[3], self.missed()),
+            CountingLosses(lost[0], lost[1], lost[2], lost[3], missed),
             module_identity(self._path.module) != self._path.load_identity,
             {call.caller: self._direction(call.caller) for call in self._calls},
         )
@@ -298,6 +318,8 @@ class CountingProbe(ABC):
 
     def _close(self) -> None:
         if self._bpf is not None:
-            self.detach()
+            if self._attached:
+                self._attached = False
+                self.detach()
             self._bpf.cleanup()
             self._bpf = None

@@ -7,12 +7,11 @@ import ctypes
 import os
 import time
 from pathlib import Path
-from statistics import median
 from typing import Any
 
 from vmmprof.errors import NothingMeasuredError
 from vmmprof.kernel.bcc import load_bcc
-from vmmprof.kernel.counting import CALIBRATION_RUNS, Calibration, CountingProbe
+from vmmprof.kernel.counting import Calibration, CountingProbe
 from vmmprof.kernel.update_path import Part
 
 METHOD = "kprobe"
@@ -22,7 +21,7 @@ MAX_ACTIVE = 512
 ENTRY, RETURN = 0, 1
 # A system call that does next to nothing: what a probe costs is measured on it.
 EMPTY_FUNCTION = b"__x64_sys_getppid"
-CALIBRATION_CALLS = 2000
+CALIBRATION_CALLS = 5000
 
 TRACEFS = Path("/sys/kernel/tracing")
 EVENT_PREFIX = "vmmprof_"
@@ -86,33 +85,40 @@ class KprobeEvents(CountingProbe):
         return total
 
     def calibrate(self) -> Calibration:
-        """Probe getppid as if it were an invalidate inside an update call of this thread."""
+        """Probe getppid as if it were a part of an update call of this thread."""
         without_ns = _fastest_ns()
+        leaf_ns, call = self._calibrate_as(Part.INVALIDATE)
+        map_ns, _ = self._calibrate_as(Part.MAP)
+        return Calibration(
+            self_ns=call.tlb_ns / call.invalidates,
+            leaf_ns=max(0.0, leaf_ns - without_ns),
+            map_ns=max(0.0, map_ns - without_ns),
+        )
+
+    def _calibrate_as(self, part: Part) -> tuple[float, Any]:
+        """Time of a getppid that is probed as ``part``, and what the program counted of it."""
         count = len(self._events)
-        self._attach(Part.INVALIDATE, EMPTY_FUNCTION.decode(), "calibration")
+        self._attach(part, EMPTY_FUNCTION.decode(), "calibration")
         try:
+            calls: Any = self._bpf[b"calls"]
             tid = ctypes.c_uint32(os.getpid())
-            readings, with_ns = [], []
-            for _ in range(CALIBRATION_RUNS):
-                calls: Any = self._bpf[b"calls"]
-                calls[tid] = calls.Leaf()
-                with_ns.append(_fastest_ns())
-                call = calls[tid]
-                readings.append(call.tlb_ns / call.invalidates)
-                del calls[tid]
+            calls[tid] = calls.Leaf()
+            took_ns = _fastest_ns()
+            call = calls[tid]
+            del calls[tid]
         finally:
             self._detach_from(count)
-        return Calibration(self_ns=median(readings), pair_ns=max(0.0, min(with_ns) - without_ns))
+        return took_ns, call
 
 
 def _fastest_ns() -> float:
     """Time of one getppid in the fastest of some batches."""
     fastest = float("inf")
-    for _ in range(5):
+    for _ in range(10):
         start_ns = time.monotonic_ns()
-        for _ in range(CALIBRATION_CALLS // 5):
+        for _ in range(CALIBRATION_CALLS // 10):
             os.getppid()
-        fastest = min(fastest, (time.monotonic_ns() - start_ns) / (CALIBRATION_CALLS // 5))
+        fastest = min(fastest, (time.monotonic_ns() - start_ns) / (CALIBRATION_CALLS // 10))
     return fastest
 
 

@@ -107,9 +107,7 @@ def sampled_groups(events: pd.DataFrame) -> list[SampledGroup]:
     stacks = samples["stack"].astype("object").fillna("")
     groups = [("all samples", samples)]
     for label, function in (("create", CREATE_FUNCTION), ("release", RELEASE_FUNCTION)):
-        groups.append(
-            (f"{label} ({function})", samples[stacks.str.contains(function, regex=False)])
-        )
+        groups.append((label, samples[stacks.str.contains(function, regex=False)]))
     return [_sampled(name, frame) for name, frame in groups]
 
 

@@ -113,14 +113,19 @@ class ModuleProbes(CountingProbe):
                 "the probes do not reach the BPF program"
             )
         own = median((call.barrier_ns + call.tlb_ns) / call.leaves for call in ours)
+        # An empty mapping call reads as itself and two leaves, an update call as itself and its
+        # mapping calls.
         mapping = median(call.map_ns / call.maps for call in ours)
-        # An empty mapping call reads as itself and two leaves.
-        return Calibration(self_ns=own, pair_ns=max(0.0, (mapping - own) / 2))
+        leaf = max(0.0, (mapping - own) / 2)
+        whole = median((call.duration_ns - own) / call.maps for call in ours)
+        return Calibration(self_ns=own, leaf_ns=leaf, map_ns=max(0.0, whole - 2 * leaf))
 
     def detach(self) -> None:
-        """Closing the control file disarms everything."""
+        if self._control is not None:
+            self._command("disarm")
 
     def _close(self) -> None:
+        # Closing it disarms whatever is still armed.
         if self._control is not None:
             os.close(self._control)
             self._control = None

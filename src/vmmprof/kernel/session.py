@@ -52,7 +52,11 @@ class _Events(Protocol):
 
 
 class Probe(Protocol):
-    """What a method's context manager gives."""
+    """What a method's context manager gives. A command's sampling starts by itself, at exec."""
+
+    def start(self) -> None: ...
+
+    def stop(self) -> None: ...
 
     def poll(self) -> None: ...
 
@@ -78,12 +82,14 @@ def trace(
         raise UsageError(f"process {pid} does not exist")
     interrupted = False
     try:
-        with _probe(method, pid, child is not None, module, period_ns) as probe:
+        with open_probe(
+            method, pid, on_exec=child is not None, module=module, period_ns=period_ns
+        ) as probe:
             started_s = time.monotonic()
             try:
-                if isinstance(probe, sampling.Sampler) and child is None:
+                if child is None:
                     probe.start()
-                if child is not None:
+                else:
                     child.release()
                 _follow(probe, child, pid, max_time_s)
             except KeyboardInterrupt:
@@ -99,9 +105,15 @@ def trace(
     return Trace(target, events, None if child is None else child.exit_status, interrupted, seconds)
 
 
-def _probe(
-    method: str, pid: int | None, on_exec: bool, module: str, period_ns: int
+def open_probe(
+    method: str,
+    pid: int | None,
+    *,
+    on_exec: bool = False,
+    module: str = DRIVER_MODULE,
+    period_ns: int = sampling.DEFAULT_PERIOD_NS,
 ) -> AbstractContextManager[Probe]:
+    """The probe of a method that works here, on a process or (None) on all of them."""
     if method == sampling.METHOD:
         return sampling.Sampler(
             sampling.EVERY_PROCESS if pid is None else pid,

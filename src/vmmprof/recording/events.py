@@ -94,8 +94,19 @@ def write_events(recording: Path, events: pa.Table) -> None:
     partial.rename(recording / EVENTS_FILE)
 
 
+def read_events(recording: Path) -> pa.Table:
+    """The events of a traced recording, with their facts."""
+    return pq.read_table(recording / EVENTS_FILE)
+
+
 def event_facts(events: pa.Table) -> dict[str, Any]:
     """How the events were taken: method, module, calibration, losses, unknown fields."""
     metadata = events.schema.metadata or {}
     facts: dict[str, Any] = json.loads(metadata.get(_METADATA_KEY, b"{}"))
     return facts
+
+
+def with_facts(events: pa.Table, facts: Mapping[str, object]) -> pa.Table:
+    """The same events with more facts about how they were taken."""
+    merged = event_facts(events) | dict(facts)
+    return events.replace_schema_metadata({_METADATA_KEY: json.dumps(merged).encode()})

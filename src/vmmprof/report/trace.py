@@ -14,8 +14,11 @@ from rich.table import Table
 from rich.text import Text
 
 from vmmprof.kernel.attribution import Phase
+from vmmprof.kernel.calls import CallShare, ProbeEffect
 from vmmprof.kernel.methods import Method
 from vmmprof.kernel.phases import (
+    CREATE_FUNCTION,
+    RELEASE_FUNCTION,
     SampledGroup,
     UpdateGroup,
     iteration_histogram,
@@ -24,7 +27,7 @@ from vmmprof.kernel.phases import (
 )
 from vmmprof.kernel.shares import Share
 from vmmprof.recording.events import SAMPLE, event_facts
-from vmmprof.sizes import mib
+from vmmprof.sizes import format_size, mib
 
 # A rule under the head and nothing else; ASCII, so that it survives any pipe and locale.
 _RULED = box.Box("    \n    \n -- \n    \n    \n    \n    \n    \n", ascii=True)
@@ -46,10 +49,14 @@ FLAME_COLOURS = {
 
 
 def share_text(share: Share) -> str:
-    """``81.3 % (80.1-82.4)``: a share with its 95 % interval."""
+    """``81.3 (80.1-82.4)``: a share with its 95 % interval, in percent."""
     if np.isnan(share.value):
         return NOTHING_TO_SHARE
-    return f"{100 * share.value:.1f} % ({100 * share.low:.1f}-{100 * share.high:.1f})"
+    return f"{100 * share.value:.1f} ({100 * share.low:.1f}-{100 * share.high:.1f})"
+
+
+def _percent(share: Share) -> str:
+    return NOTHING_TO_SHARE if np.isnan(share.value) else f"{100 * share.value:.1f}"
 
 
 def trace_lines(events: pa.Table) -> list[str]:
@@ -62,7 +69,12 @@ def trace_lines(events: pa.Table) -> list[str]:
     missing = {name: number for name, number in losses.items() if number}
     if missing:
         listed = ", ".join(f"{name.replace('_', ' ')} {number}" for name, number in missing.items())
-        lines.append(f"LOST: {listed}; what is shown is a lower bound")
+        effect = (
+            "counts are lower bounds"
+            if "losses" in facts
+            else "shares come from fewer samples; a larger --period-us helps"
+        )
+        lines.append(f"LOST: {listed}; {effect}")
     else:
         lines.append("lost: nothing")
     if facts["driver_reloaded"]:
@@ -70,7 +82,7 @@ def trace_lines(events: pa.Table) -> list[str]:
     if calibration := facts.get("calibration"):
         lines.append(
             f"probe cost, taken out: {calibration['self_ns']:.0f} ns in a probed call, "
-            f"{calibration['pair_ns']:.0f} ns around one"
+            f"{calibration['leaf_ns']:.0f} to {calibration['map_ns']:.0f} ns around one"
         )
     else:
         lines.append(
@@ -125,14 +137,14 @@ def _print_counted(
     ]
     head = ("", "MiB", "calls", "iterations", "runs", "syncs", "us/call", "us/iter.", "failed")
     console.print(_table(head, rows))
-    console.print(Text("share of the update call's time, with 95 % interval"))
+    console.print(Text("share of the update call's time, %, with 95 % interval"))
     shares = [
         (
             group.direction,
             f"{mib(group.bytes):g}",
-            f"{100 * group.pte.value:.1f} %",
-            f"{100 * group.barrier.value:.1f} %",
-            f"{100 * group.tlb.value:.1f} %",
+            _percent(group.pte),
+            _percent(group.barrier),
+            _percent(group.tlb),
             share_text(group.sync),
         )
         for group in groups
@@ -158,8 +170,9 @@ def _print_sampled(console: Console, groups: Sequence[SampledGroup]) -> None:
         )
         for group in groups
     ]
-    head = ("under", "samples", "update path", "barrier + TLB of it", "cut")
+    head = ("", "samples", "update path, %", "barrier + TLB of it, %", "cut")
     console.print(_table(head, rows))
+    console.print(Text(f"create and release: under {CREATE_FUNCTION}, {RELEASE_FUNCTION}"))
     phases = groups[0].phases
     cut = phases[Phase.UNATTRIBUTED]
     kernel = sum(phases.values()) - phases[Phase.USER]
@@ -172,6 +185,37 @@ def _print_sampled(console: Console, groups: Sequence[SampledGroup]) -> None:
         )
     listed = ", ".join(f"{p.value.replace('_', ' ')} {n}" for p, n in phases.items() if n)
     console.print(Text(f"all samples by phase: {listed}"))
+
+
+def print_call_shares(
+    shares: Sequence[CallShare], effects: Sequence[ProbeEffect], console: Console | None = None
+) -> None:
+    """Print how much of each timed call the update path is, and what the tracing cost."""
+    console = console or Console(highlight=False, soft_wrap=False)
+    console.print(
+        Text(
+            "the update path's share of each call; barrier + TLB as a share of the path",
+            style="bold",
+        )
+    )
+    rows = [
+        (
+            f"{share.placement} {format_size(share.size_bytes)}"
+            f"{' scattered' if share.scattered else ''}",
+            share.call.removeprefix("cuMem").removeprefix("NV_ESC_RM_").lower(),
+            share_text(share.path),
+            share_text(share.sync),
+        )
+        for share in shares
+    ]
+    console.print(_table(("", "call", "path, %", "barrier + TLB, %"), rows))
+    for effect in effects:
+        console.print(
+            Text(
+                f"tracing made the cycles of {effect.placement} {effect.ratio:.3f} times as long "
+                f"({effect.low:.3f}-{effect.high:.3f})"
+            )
+        )
 
 
 def print_methods(methods: Sequence[Method], console: Console | None = None) -> None:

@@ -51,6 +51,24 @@ def test_counting_a_command(tmp_path: Path) -> None:
     assert "lost: nothing" in done.stdout
 
 
+def test_sampling_a_command(tmp_path: Path) -> None:
+    picture, output = tmp_path / "flame.svg", tmp_path / "events.parquet"
+    with loaded("padded", "stock") as mock:
+        done = _trace(
+            *("--module", mock.name, "--method", "sampling"),
+            *("--flame-graph", str(picture), "--output", str(output)),
+            "--",
+            *_updates(mock.name, 200),
+        )
+    assert done.returncode in (0, 4), done.stderr
+    assert "method: sampling" in done.stdout
+    assert "unknown to this method" in " ".join(done.stdout.split())
+    assert "dmaUpdateVASpace_GF100" in picture.read_text()
+    events = pq.read_table(output)
+    assert "tlb" in events["phase"].to_pylist()
+    assert events["iterations"].null_count == len(events)
+
+
 def test_methods_are_explained() -> None:
     with loaded("padless", "stock") as mock:
         explained = _trace("--module", mock.name, "--explain")

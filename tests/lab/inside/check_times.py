@@ -22,6 +22,7 @@ def test_phases_within_two_percent(method: str, pads: str) -> None:
             result = probe.result()
         (call,) = result.calls
         corrected = result.calibration.corrected(call)
+    print(result.calibration, corrected, truth)
     assert corrected["barrier_ns"] == pytest.approx(truth["barrier_ns"], rel=0.02)
     assert corrected["tlb_ns"] == pytest.approx(truth["tlb_ns"], rel=0.02)
     assert corrected["duration_ns"] == pytest.approx(truth["update_ns"], rel=0.02)

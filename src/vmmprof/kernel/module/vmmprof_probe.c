@@ -7,6 +7,7 @@
  *
  *   arm PART MODULE:FUNCTION   probe entry and return; PART is a number that
  *                              the tracepoint carries (update_path.Part)
+ *   disarm                     take all probes away
  *   calibrate COUNT JUMPS      probe the module's own empty functions, nested
  *                              as the update path is, COUNT iterations long;
  *                              JUMPS is 1 to wait until the kernel has turned
@@ -28,6 +29,7 @@
 #include <linux/mutex.h>
 #include <linux/slab.h>
 #include <linux/uaccess.h>
+#include <asm/asm.h>
 
 #define CREATE_TRACE_POINTS
 #include "vmmprof_probe_trace.h"
@@ -128,37 +130,58 @@ static void disarm_from(unsigned int first)
 	tracepoint_synchronize_unregister();
 }
 
-/* The update path with nothing in it. As the driver's, these have no pads. */
-static noinline notrace int calibrate_flush(void *gpu, void *bus, u32 flags)
-{
-	asm volatile("" : : "r"(gpu), "r"(bus), "r"(flags) : "memory");
-	return 0;
-}
+/*
+ * The update path with nothing in it, twice. As the driver's, these functions
+ * have no pads. The kernel turns breakpoints in the first set into jumps after
+ * a while; in the second it never does, because they have an entry in the
+ * exception table (for an instruction that cannot fault), as it does not in a
+ * driver that returns through thunks. Both begin as most functions do, with an
+ * instruction that is stepped over and not emulated.
+ */
+#define BEGIN_AS_MOST "push %%rbp\n\tpop %%rbp\n\t"
+#define MAY_BE_JUMPS BEGIN_AS_MOST ".rept 8\n\tnop\n\t.endr\n\t"
+#define STAY_BREAKPOINTS BEGIN_AS_MOST "1:\tnop\n\t" _ASM_EXTABLE(1b, 1b)
 
-static noinline notrace int calibrate_invalidate(void *gpu)
-{
-	asm volatile("" : : "r"(gpu) : "memory");
-	return 0;
-}
+#define DEFINE_CALIBRATION_PATH(kind, fill)                                    \
+	static noinline notrace int kind##_flush(void *gpu, void *bus, u32 flags)      \
+	{                                                                              \
+		asm volatile(fill : : "r"(gpu), "r"(bus), "r"(flags) : "memory");      \
+		return 0;                                                              \
+	}                                                                              \
+	static noinline notrace int kind##_invalidate(void *gpu)                       \
+	{                                                                              \
+		asm volatile(fill : : "r"(gpu) : "memory");                            \
+		return 0;                                                              \
+	}                                                                              \
+	static noinline notrace int kind##_map(void *gpu)                              \
+	{                                                                              \
+		int status = kind##_flush(gpu, gpu, 3);                                \
+                                                                                       \
+		status |= kind##_invalidate(gpu);                                      \
+		asm volatile(fill : : "r"(gpu) : "memory");                            \
+		return status;                                                         \
+	}                                                                              \
+	static noinline notrace int kind##_update(void *gpu, u32 count)                \
+	{                                                                              \
+		int status = 0;                                                        \
+                                                                                       \
+		while (count--)                                                        \
+			status |= kind##_map(gpu);                                     \
+		asm volatile(fill : : "r"(gpu) : "memory");                            \
+		return status;                                                         \
+	}                                                                              \
+	static const struct calibration_path kind = {                                  \
+		.functions = { kind##_update, kind##_map, kind##_flush, kind##_invalidate }, \
+		.run = kind##_update,                                                  \
+	}
 
-static noinline notrace int calibrate_map(void *gpu)
-{
-	int status = calibrate_flush(gpu, gpu, 3);
+struct calibration_path {
+	void *functions[PART_COUNT]; /* by part */
+	int (*run)(void *gpu, u32 count);
+};
 
-	status |= calibrate_invalidate(gpu);
-	asm volatile("" : : "r"(gpu) : "memory");
-	return status;
-}
-
-static noinline notrace int calibrate_update(void *gpu, u32 count)
-{
-	int status = 0;
-
-	while (count--)
-		status |= calibrate_map(gpu);
-	asm volatile("" : : "r"(gpu) : "memory");
-	return status;
-}
+DEFINE_CALIBRATION_PATH(with_jumps, MAY_BE_JUMPS);
+DEFINE_CALIBRATION_PATH(with_breakpoints, STAY_BREAKPOINTS);
 
 static bool is_jump(const struct probe *probe)
 {
@@ -175,26 +198,21 @@ static bool all_jumps_from(unsigned int first)
 
 static int calibrate(u32 count, u32 jumps)
 {
-	static void *const functions[PART_COUNT] = {
-		[PART_UPDATE] = calibrate_update,
-		[PART_MAP] = calibrate_map,
-		[PART_FLUSH] = calibrate_flush,
-		[PART_INVALIDATE] = calibrate_invalidate,
-	};
+	const struct calibration_path *path = jumps ? &with_jumps : &with_breakpoints;
 	unsigned int first = probe_count;
 	unsigned int waits = 0;
 	int error = 0;
 	u32 part;
 
 	for (part = 0; part < PART_COUNT && !error; part++)
-		error = arm(part, "calibration", functions[part]);
+		error = arm(part, "calibration", path->functions[part]);
 	while (!error && jumps && !all_jumps_from(first)) {
 		if (waits++ == JUMP_WAITS)
 			error = -ETIMEDOUT;
 		msleep(JUMP_WAIT_MS);
 	}
 	if (!error)
-		calibrate_update(&probes, count);
+		path->run(&probes, count);
 	disarm_from(first);
 	return error;
 }
@@ -226,6 +244,10 @@ static int run_command(char *command)
 		if (number >= PART_COUNT)
 			return -EINVAL;
 		return arm(number, name, NULL);
+	}
+	if (!strcmp(command, "disarm")) {
+		disarm_from(0);
+		return 0;
 	}
 	if (sscanf(command, "calibrate %u %u", &number, &jumps) == 2) {
 		if (!number || number > MAX_CALIBRATION)

@@ -1,0 +1,58 @@
+# SPDX-License-Identifier: MIT
+"""A traced experiment: every other round is traced, and only those give events."""
+
+from __future__ import annotations
+
+import os
+import time
+
+import numpy as np
+import numpy.typing as npt
+import pytest
+
+from vmmprof.experiment.traced import TracedDriver
+from vmmprof.kernel.session import open_probe
+from vmmprof.recording.events import event_facts
+
+from .mock import Mock, Request, loaded
+
+
+class _MockDriver:
+    """As much of a driver as a traced round needs."""
+
+    name = "mock"
+
+    def __init__(self, mock: Mock) -> None:
+        self._mock = mock
+        self.rounds: list[tuple[int, int]] = []
+
+    def run(self, visits: npt.NDArray[np.int32]) -> None:
+        start_ns = time.monotonic_ns()
+        for visit in visits:
+            self._mock.run(Request(int(visit)))
+        self.rounds.append((start_ns, time.monotonic_ns()))
+
+
+@pytest.mark.parametrize(("method", "pads"), [("module", "padless"), ("kprobe", "padded")])
+def test_every_other_round_is_traced(method: str, pads: str) -> None:
+    with (
+        loaded(pads, "stock") as mock,
+        open_probe(method, os.getpid(), module=mock.name) as probe,
+    ):
+        driver = _MockDriver(mock)
+        traced = TracedDriver(driver, probe)  # type: ignore[arg-type]
+        assert traced.name == "mock"
+        for first in (1, 11, 21, 31):
+            traced.run(np.array([first, first + 1], np.int32))
+        events = traced.events()
+    assert events["iterations"].to_pylist() == [1, 2, 21, 22]
+    windows = event_facts(events)["traced_windows_ns"]
+    assert len(windows) == 2
+    for (start, end), (first_ns, last_ns) in zip(windows, driver.rounds[::2], strict=True):
+        assert start <= first_ns <= last_ns <= end
+    times = events["time_ns"].to_pylist()
+    assert all(
+        windows[index // 2][0] < moment < windows[index // 2][1]
+        for index, moment in enumerate(times)
+    )
+    assert sum(event_facts(events)["losses"].values()) == 0
