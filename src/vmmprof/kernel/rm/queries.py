@@ -160,6 +160,11 @@ def bar1_region(client: RmClient) -> Bar1Region:
     return Bar1Region(params.pciBarInfo[1].barOffset, params.pciBarInfo[1].barSizeBytes)
 
 
+# What a driver says to parameters of another size than its own: its RM API front end checks the
+# size first and gives the second, the object behind it the first.
+_WRONG_SIZE = (RmStatus.NV_ERR_INVALID_PARAM_STRUCT, RmStatus.NV_ERR_INVALID_ARGUMENT)
+
+
 def _first_accepted(
     layouts: Sequence[type[ctypes.Structure]], ask: Callable[[type[ctypes.Structure]], T]
 ) -> T:
@@ -168,6 +173,6 @@ def _first_accepted(
         try:
             return ask(layout)
         except RmError as error:
-            if error.status != RmStatus.NV_ERR_INVALID_PARAM_STRUCT:
+            if error.status not in _WRONG_SIZE:
                 raise
     return ask(layouts[-1])
