@@ -8,12 +8,16 @@ BIN := $(VENV)/bin
 SIZES ?= 30M:66M:2M
 RESULTS ?= results
 
+include tools/driver.mk
+
 .PHONY: help sweep test lab-test lint clean
 
 help:
 	@echo "make sweep         measure $(SIZES) (MODEL where there is no GPU), show and draw it"
 	@echo "make test          lint and all tests that this machine can run"
 	@echo "make lab-test      test probes and modules inside emulated kernels (installs QEMU, as root)"
+	@echo "make bench-driver  judge the update loop of DRIVER_SRC, or of our own without it"
+	@echo "make patch-driver  patch and build DRIVER_SRC; then install-, revert-driver, driver-status"
 	@echo "make clean         remove what make made, recordings apart"
 
 # The stamp is renewed when the build's inputs change, so that an old extension is never run.
@@ -34,8 +38,9 @@ lint: $(VENV)/installed
 	$(BIN)/mypy
 	$(BIN)/lint-imports --no-cache
 
+# The lab boots kernels under emulation and takes minutes; it has a target of its own.
 test: lint
-	$(BIN)/python -m pytest
+	$(BIN)/python -m pytest --ignore tests/lab
 
 lab-test: $(VENV)/installed
 	tools/kernel-lab setup --packages
