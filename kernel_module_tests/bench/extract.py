@@ -53,9 +53,7 @@ class Features:
     localized: bool = True
     """Commits localized memory as localized and restores it."""
     start_offset: bool = True
-    """Adds the start offset of static BAR1."""
-    readback: bool = False
-    """Changes the kind of PTEs that it reads back; needs them valid."""
+    """The driver's static BAR1 has a start offset, which has to be added."""
     unaliases: bool = True
     """Turns a mapping call's NOT_SUPPORTED into INVALID_STATE."""
     references: bool = True
@@ -72,8 +70,7 @@ def features(path: UpdatePath) -> Features:
         # 580.94.02 to 580.95.05 put the localized bit into the address itself,
         # and so into the BAR1 address too: that mapping is outside BAR1.
         localized="ALLOC_AS_LOCALIZED" in text + counting and "memdescGetPtePhysAddr" not in text,
-        start_offset="startOffset" in text,
-        readback="DMA_UPDATE_VASPACE_FLAGS_UPDATE_ALL" not in text,
+        start_offset=path.has_start_offset,
         unaliases="NV_ERR_NOT_SUPPORTED" in text,
         references=path.increase is not None and path.decrease is not None,
         map_flags="busMapFlags" in counting,

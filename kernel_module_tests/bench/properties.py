@@ -58,8 +58,8 @@ def _show(pte: Pte | None) -> str:
 
 
 def _stays_unmapped(step: Step, slot: int) -> bool:
-    """Whether the body reads the PTE back, so that an unmapped one stays unmapped."""
-    return step.features.readback and step.before.table.get(slot, ()) is None
+    """Whether the calls read the PTE back, so that an unmapped one stays unmapped."""
+    return step.outcome.read_backs > 0 and step.before.table.get(slot, ()) is None
 
 
 def page_table(step: Step) -> str | None:

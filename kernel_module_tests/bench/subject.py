@@ -53,6 +53,8 @@ class Outcome:
     partial_flushes: int
     downgrades: int
     upgrades: int
+    read_backs: int
+    """Mapping calls that change the PTEs that are there and keep their addresses."""
     findings: tuple[str, ...]
     calls: list[Call] = field(default_factory=list)
     changed: dict[int, Pte | None] = field(default_factory=dict)
@@ -80,7 +82,7 @@ def _parse(lines: Sequence[str]) -> list[Outcome]:
         word, *rest = line.split()
         if word == "op":
             numbers = [int(number) for number in rest[1:]]
-            findings = tuple(text for bit, text in _FINDINGS.items() if numbers[8] & bit)
+            findings = tuple(text for bit, text in _FINDINGS.items() if numbers[9] & bit)
             outcomes.append(
                 Outcome(
                     operation=rest[0],
@@ -92,6 +94,7 @@ def _parse(lines: Sequence[str]) -> list[Outcome]:
                     partial_flushes=numbers[5],
                     downgrades=numbers[6],
                     upgrades=numbers[7],
+                    read_backs=numbers[8],
                     findings=findings,
                 )
             )

@@ -32,7 +32,12 @@ ARMS = {
     "ab": Arm(coalesce=True, defer=True),
     "abc": Arm(coalesce=True, defer=True, once=True),
 }
-NEEDED = ("version.mk", "src/nvidia/generated/g_virt_mem_allocator_nvoc.h", MAPPING_CALL_FILE)
+NEEDED = (
+    "version.mk",
+    "src/nvidia/generated/g_virt_mem_allocator_nvoc.h",
+    "src/nvidia/generated/g_kern_bus_nvoc.h",
+    MAPPING_CALL_FILE,
+)
 
 
 @pytest.fixture(scope="module")

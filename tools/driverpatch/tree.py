@@ -35,16 +35,15 @@ class UpdatePath:
     decrease: Function | None
     helpers: tuple[Function, ...]
     """Static functions of the same file that the three call, callees first."""
+    has_start_offset: bool
+    """Whether static BAR1 may begin elsewhere than at 0 in this driver."""
 
     @property
     def has_page_loop(self) -> bool:
-        """Whether mapping calls are made from a loop at all."""
-        bodies = (self.update, *self.helpers)
-        return any(
-            re.search(r"\b(for|while|do)\b", body.normalised)
-            and "dmaUpdateVASpace" in body.normalised
-            for body in bodies
-        )
+        """Whether there is a loop to map from; loop and call may be in different functions."""
+        text = " ".join(body.normalised for body in (self.update, *self.helpers))
+        loops = re.search(r"\b(for|while|do)\b", text) is not None
+        return loops and "dmaUpdateVASpace" in text
 
 
 @dataclass(frozen=True)
@@ -87,6 +86,7 @@ class Tree:
         Raises DriverError when the tree cannot be read or is ambiguous.
         """
         candidates = []
+        offset = self._has_start_offset()
         for path in sorted((self.root / BUS_DIR).rglob("*.c")):
             source = path.read_text(encoding="utf-8", errors="surrogateescape")
             if not _UPDATE_NAME.search(source):
@@ -95,11 +95,24 @@ class Tree:
             for name, function in functions.items():
                 if (match := _UPDATE_NAME.fullmatch(name)) is not None:
                     file = path.relative_to(self.root)
-                    candidates.append(_cut(file, source, functions, function, match.group(1)))
+                    candidates.append(
+                        _cut(
+                            file,
+                            source,
+                            functions,
+                            function,
+                            match.group(1),
+                            has_start_offset=offset,
+                        )
+                    )
         if len(candidates) > 1:
             files = ", ".join(str(candidate.file) for candidate in candidates)
             raise DriverError(f"{self.root}: more than one update function ({files}); expected one")
         return candidates[0] if candidates else None
+
+    def _has_start_offset(self) -> bool:
+        header = self.root / "src/nvidia/generated/g_kern_bus_nvoc.h"
+        return not header.is_file() or "startOffset" in header.read_text()
 
     def dma_update_parameters(self) -> list[str]:
         """Parameter names of dmaUpdateVASpace_HAL as this tree declares them."""
@@ -115,7 +128,13 @@ class Tree:
 
 
 def _cut(
-    file: Path, source: str, functions: dict[str, Function], update: Function, chip: str
+    file: Path,
+    source: str,
+    functions: dict[str, Function],
+    update: Function,
+    chip: str,
+    *,
+    has_start_offset: bool,
 ) -> UpdatePath:
     increase = functions.get(f"kbusIncreaseStaticBar1Refcount_{chip}")
     decrease = functions.get(f"kbusDecreaseStaticBar1Refcount_{chip}")
@@ -132,4 +151,4 @@ def _cut(
 
     for root in roots:
         add_callees(root)
-    return UpdatePath(file, source, update, increase, decrease, tuple(helpers))
+    return UpdatePath(file, source, update, increase, decrease, tuple(helpers), has_start_offset)

@@ -77,10 +77,10 @@ static void operate(char operation)
     mmu_begin_operation();
     status = subject_operate(operation);
     printf("op %c %" PRIu32 " %" PRIu64 " %" PRIu64 " %" PRIu64 " %" PRIu64 " %" PRIu64 " %" PRIu64
-           " %" PRIu64 " %u\n",
+           " %" PRIu64 " %" PRIu64 " %u\n",
            operation, status, counts->maps, counts->pte_writes, counts->synced_maps,
            counts->full_flushes, counts->partial_flushes, counts->downgrades, counts->upgrades,
-           counts->findings);
+           counts->read_backs, counts->findings);
     mmu_print_calls();
     mmu_print_table();
 }

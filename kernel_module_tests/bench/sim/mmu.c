@@ -123,13 +123,11 @@ static void log_call(uint64_t slot, uint64_t n_slots, uint32_t status)
 /* The physical slot that the i'th slot of the request maps. */
 static uint64_t requested_slot(const struct mmu_map_request *request, uint64_t i, uint64_t slot)
 {
-    uint64_t page_slots = request->page_bytes >> MMU_SLOT_SHIFT;
-
     if (request->phys == NULL)
         return mmu.written[slot] >> 16;
     if (request->phys_count == 1)
         return (request->phys[0] >> MMU_SLOT_SHIFT) + i;
-    return (request->phys[i / page_slots] >> MMU_SLOT_SHIFT) + i % page_slots;
+    return request->phys[i * MMU_SLOT_ENTRIES] >> MMU_SLOT_SHIFT;
 }
 
 static void write_range(const struct mmu_map_request *request, uint64_t first, uint64_t n_slots,
@@ -183,6 +181,7 @@ uint32_t mmu_map(const struct mmu_map_request *request)
     uint32_t status;
 
     mmu.counts.maps++;
+    mmu.counts.read_backs += request->phys == NULL;
     mmu.calls_since_reset++;
     status = injected_status();
 
@@ -195,7 +194,7 @@ uint32_t mmu_map(const struct mmu_map_request *request)
         mmu_found(MMU_OUTSIDE_BAR1);
         status = 0x1F;
     } else if (request->phys != NULL && request->phys_count != 1 &&
-               request->phys_count != n_slots / page_slots) {
+               request->phys_count != n_slots * MMU_SLOT_ENTRIES) {
         mmu_found(MMU_BAD_PAGE_ARRAY);
         status = 0x1F;
     } else {

@@ -20,6 +20,8 @@
 
 #define MMU_SLOT_SHIFT 21
 #define MMU_SLOT_BYTES (1ull << MMU_SLOT_SHIFT)
+/* Entries of a page array for one slot: the driver keeps them for every 4 KiB. */
+#define MMU_SLOT_ENTRIES (MMU_SLOT_BYTES / 4096)
 
 #define MMU_FLUSH_VIDEO  0x1u
 #define MMU_FLUSH_SYSTEM 0x2u
@@ -39,6 +41,7 @@ enum mmu_finding {
 struct mmu_counts {
     uint64_t maps;            /* mapping calls */
     uint64_t pte_writes;      /* pages written by them */
+    uint64_t read_backs;      /* mapping calls that keep the address that is there */
     uint64_t synced_maps;     /* mapping calls that flushed and invalidated themselves */
     uint64_t full_flushes;    /* flushes outside mapping calls, both flags */
     uint64_t partial_flushes; /* other flushes outside mapping calls */
@@ -58,7 +61,7 @@ struct mmu_map_request {
     uint64_t va_lo;
     uint64_t va_hi;
     const uint64_t *phys; /* NULL: keep the address of the PTE that is there */
-    uint64_t phys_count;  /* 1: first page, the rest follow it; else one each */
+    uint64_t phys_count;  /* 1: first page, the rest follow it; else one each 4 KiB */
     uint64_t page_bytes;
     uint32_t kind;
     bool localized;

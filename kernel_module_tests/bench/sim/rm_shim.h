@@ -351,7 +351,7 @@ static inline NV_STATUS shim_map(MEMORY_DESCRIPTOR *pMemDesc, NvU8 *pTgtPteMem, 
             mmu_found(MMU_BAD_PAGE_ARRAY);
             return NV_ERR_INVALID_ARGUMENT;
         }
-        /* As the driver: one address is the first of a run, more are one each. */
+        /* As the driver: one address is the first of a run, more are one each 4 KiB. */
         request.phys_count = pPageArray->count;
         pPhys = malloc(pPageArray->count * sizeof(*pPhys));
         if (pPhys == NULL)
