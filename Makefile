@@ -8,6 +8,8 @@ BIN := $(VENV)/bin
 SIZES ?= 30M:66M:2M
 RESULTS ?= results
 
+.DEFAULT_GOAL := help
+
 include tools/driver.mk
 
 .PHONY: help sweep test lab-test lint clean
