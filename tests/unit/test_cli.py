@@ -26,7 +26,19 @@ def vmmprof(*arguments: str, cwd: Path | None = None) -> subprocess.CompletedPro
     )
 
 
-COMMANDS = ("sweep", "report", "doctor", "verify")
+COMMANDS = (
+    "sweep",
+    "report",
+    "compare",
+    "amortise",
+    "advise",
+    "reproduce",
+    "export",
+    "trace",
+    "verify",
+    "doctor",
+    "model",
+)
 
 
 @pytest.mark.parametrize("arguments", [["--help"], *([command, "--help"] for command in COMMANDS)])

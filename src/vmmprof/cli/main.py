@@ -12,10 +12,34 @@ from types import FrameType
 from typing import NoReturn
 
 from vmmprof import __version__
-from vmmprof.cli import doctor, model, report, sweep, trace, verify
+from vmmprof.cli import (
+    advise,
+    amortise,
+    compare,
+    doctor,
+    export,
+    model,
+    report,
+    reproduce,
+    sweep,
+    trace,
+    verify,
+)
 from vmmprof.errors import ExitCode, UsageError, VmmprofError
 
-COMMANDS = (sweep, report, trace, verify, doctor, model)
+COMMANDS = (
+    sweep,
+    report,
+    compare,
+    amortise,
+    advise,
+    reproduce,
+    export,
+    trace,
+    verify,
+    doctor,
+    model,
+)
 
 _EPILOG = """\
 exit codes: 0 all done; 1 a check or comparison failed; 2 bad input;
