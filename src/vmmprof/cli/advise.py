@@ -19,7 +19,8 @@ _DESCRIPTION = """\
 What an allocation pattern costs a second: with today's driver, with each patch,
 with a pool; and what to do. Costs come from recordings (stock=REC, a=REC,
 b=REC, ab=REC); what they do not hold comes from the paper's table 6, and what
-a patch changes from a model. Every rule names its evidence. Nothing is measured.
+a patch changes from a model. Every rule names its evidence. Nothing is
+measured.
 """
 
 
