@@ -76,8 +76,13 @@ def test_sampled_time_is_charged_to_its_call(samples: pd.DataFrame) -> None:
         )
 
     events = pd.concat(
-        [at(100, Phase.TLB), at(300, Phase.PTE), at(700, Phase.OUTSIDE), at(1100, Phase.USER)]
-        + [at(400, Phase.USER, tid=8)]
+        [
+            at(100, Phase.TLB),
+            at(300, Phase.PTE),
+            at(700, Phase.OUTSIDE),
+            at(400, Phase.USER, tid=8),
+            at(1100, Phase.USER),
+        ]
     )
     alloc, free = call_shares(samples, events, WINDOWS, RM_ALLOC, ("alloc", "free"))
     assert alloc.path.value == pytest.approx(2 / 3)
