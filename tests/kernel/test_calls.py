@@ -38,6 +38,8 @@ def _updates(offset_ns: int, duration_ns: int, barrier_ns: int) -> pd.DataFrame:
     return pd.DataFrame(
         {
             "kind": UPDATE,
+            "pid": 7,
+            "tid": 7,
             "time_ns": STARTS + offset_ns,
             "duration_ns": duration_ns,
             "barrier_ns": barrier_ns,
@@ -62,11 +64,25 @@ def test_counted_time_is_charged_to_its_call(samples: pd.DataFrame) -> None:
 
 
 def test_sampled_time_is_charged_to_its_call(samples: pd.DataFrame) -> None:
-    def at(offset_ns: int, phase: Phase) -> pd.DataFrame:
-        return pd.DataFrame({"kind": SAMPLE, "time_ns": STARTS + offset_ns, "phase": phase.value})
+    def at(offset_ns: int, phase: Phase, tid: int = 7) -> pd.DataFrame:
+        return pd.DataFrame(
+            {
+                "kind": SAMPLE,
+                "pid": 7,
+                "tid": tid,
+                "time_ns": STARTS + offset_ns,
+                "phase": phase.value,
+            }
+        )
 
     events = pd.concat(
-        [at(100, Phase.TLB), at(300, Phase.PTE), at(700, Phase.OUTSIDE), at(1100, Phase.USER)]
+        [
+            at(100, Phase.TLB),
+            at(300, Phase.PTE),
+            at(700, Phase.OUTSIDE),
+            at(400, Phase.USER, tid=8),
+            at(1100, Phase.USER),
+        ]
     )
     alloc, free = call_shares(samples, events, WINDOWS, RM_ALLOC, ("alloc", "free"))
     assert alloc.path.value == pytest.approx(2 / 3)

@@ -53,7 +53,11 @@ def call_shares(
     operation: Operation,
     calls: tuple[str, ...],
 ) -> list[CallShare]:
-    """Shares of the named calls for every condition, over traced cycles without a flag."""
+    """Shares of the named calls for every condition, over traced cycles without a flag.
+
+    Cycles run in their process's first thread; what others did meanwhile is left out.
+    """
+    events = events[events["tid"] == events["pid"]]
     usable = samples[traced_cycles(samples, windows) & (samples["flags"] == 0).to_numpy()]
     usable = usable.sort_values("start_ns")
     plain = usable.assign(placement=usable["placement"].astype("object"))
