@@ -37,6 +37,19 @@ VMM_CYCLE = Operation(
     ),
 )
 
+# Memory of a pool is there when the stream has been waited for; only then a pool
+# that keeps nothing gives it back. Both waits are calls of their own.
+POOL_CYCLE = Operation(
+    "pool_cycle",
+    ("alloc", "alloc_sync", "free", "free_sync"),
+    (
+        "cuMemAllocFromPoolAsync",
+        "cuStreamSynchronize",
+        "cuMemFreeAsync",
+        "cuStreamSynchronize",
+    ),
+)
+
 RM_ALLOC = Operation("rm_alloc", ("alloc", "free"), ("NV_ESC_RM_ALLOC", "NV_ESC_RM_FREE"))
 
-OPERATIONS = {operation.name: operation for operation in (VMM_CYCLE, RM_ALLOC)}
+OPERATIONS = {operation.name: operation for operation in (VMM_CYCLE, POOL_CYCLE, RM_ALLOC)}

@@ -7,6 +7,7 @@ from dataclasses import dataclass, replace
 
 from vmmprof.errors import PartialError, UsageError
 from vmmprof.sizes import format_size
+from vmmprof.variant import STANDARD, Variant
 
 _HINT = (
     "placements are device, domain:N, domain:all, compressible, rdma and noncontiguous, joined by +"
@@ -134,6 +135,19 @@ class Series:
     placement: Placement
     scattered: bool = False
     level: Level = ALONE
+    variant: Variant = STANDARD
+
+    @property
+    def control(self) -> Series:
+        """What this series is compared with; itself when it is a control."""
+        if self.placement != PLAIN:
+            return replace(self, placement=PLAIN)
+        # A pool is another operation, never measured beside the usual cycle.
+        return self if self.variant.pool else replace(self, variant=STANDARD)
+
+    @property
+    def is_control(self) -> bool:
+        return self.control == self
 
 
 @dataclass(frozen=True, order=True)
@@ -142,25 +156,33 @@ class Condition:
 
     ``scattered`` is the state of the card while it is measured: every other
     2 MiB piece of free memory is held, so that physical memory is scattered.
-    ``level`` says how many allocate at once.
+    ``level`` says how many allocate at once, ``variant`` how the cycle differs
+    from the usual one.
     """
 
     placement: Placement
     size_bytes: int
     scattered: bool = False
     level: Level = ALONE
+    variant: Variant = STANDARD
 
     @property
     def series(self) -> Series:
         """What conditions that differ in size alone have in common."""
-        return Series(self.placement, self.scattered, self.level)
+        return Series(self.placement, self.scattered, self.level, self.variant)
 
     @property
     def control(self) -> Condition:
-        """The plain condition of the same size, card state and level."""
-        return replace(self, placement=PLAIN)
+        """What this condition is compared with, at the same size, card state and level.
+
+        Plain memory in the same variant; for plain memory of a variant, plain
+        memory in the usual cycle.
+        """
+        control = self.series.control
+        return replace(self, placement=control.placement, variant=control.variant)
 
     def __str__(self) -> str:
         state = " scattered" if self.scattered else ""
         level = "" if self.level == ALONE else f", {self.level}"
-        return f"{self.placement} {format_size(self.size_bytes)}{state}{level}"
+        variant = "" if self.variant == STANDARD else f", {self.variant}"
+        return f"{self.placement} {format_size(self.size_bytes)}{state}{level}{variant}"

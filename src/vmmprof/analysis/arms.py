@@ -20,6 +20,7 @@ from vmmprof.analysis.intervals import Estimate, FloatArray, median
 from vmmprof.analysis.pairs import Pairs, pair
 from vmmprof.placement import ALONE, PLAIN, Condition, Level, Placement
 from vmmprof.recording.reader import Recording
+from vmmprof.variant import STANDARD, Variant
 
 # A time of the cycle that every operation has beside its calls.
 TOTAL = "total"
@@ -33,9 +34,10 @@ class Cell:
     call: str
     scattered: bool = False
     level: Level = ALONE
+    variant: Variant = STANDARD
 
     def condition(self, placement: Placement) -> Condition:
-        return Condition(placement, self.size_bytes, self.scattered, self.level)
+        return Condition(placement, self.size_bytes, self.scattered, self.level, self.variant)
 
 
 class ArmRecording:
@@ -84,7 +86,7 @@ class ArmRecording:
     def cells(self, call: str) -> set[Cell]:
         """Where the arm's placement has samples."""
         return {
-            Cell(c.size_bytes, call, c.scattered, c.level)
+            Cell(c.size_bytes, call, c.scattered, c.level, c.variant)
             for c in (group.condition for group in self._groups if len(group.rows))
             if c.placement == self.placement
         }

@@ -52,6 +52,7 @@ def one_row_a_visit(columns: Columns, operation_calls: tuple[str, ...], headline
                 processes=condition.level.processes,
                 threads=condition.level.threads,
                 devices=condition.level.devices,
+                variant=str(condition.variant),
                 process=0,
                 thread=0,
                 device=0,

@@ -18,6 +18,7 @@ import pandas as pd
 from vmmprof.analysis.intervals import MEDIAN_INTERVAL_MIN_N, FloatArray
 from vmmprof.placement import Condition, Level, Placement, parse_placement
 from vmmprof.recording.schema import DEFAULTS, DISCARDED, Flag
+from vmmprof.variant import STANDARD, Variant, parse_variant
 
 IntArray = npt.NDArray[np.int64]
 
@@ -101,6 +102,16 @@ def _level_codes(columns: Columns, length: int) -> tuple[npt.NDArray[np.int32], 
     return codes.reshape(-1).astype(np.int32), [Level(*row) for row in levels.tolist()]
 
 
+def _variant_codes(columns: Columns, length: int) -> tuple[npt.NDArray[np.int32], list[Variant]]:
+    try:
+        series = columns["variant"]
+    except KeyError:
+        return np.zeros(length, np.int32), [STANDARD]
+    category = series if isinstance(series, pd.Categorical) else pd.Categorical(series)
+    variants = [parse_variant(str(name)) for name in category.categories]
+    return np.asarray(category.codes, dtype=np.int32), variants
+
+
 def _condition_codes(
     columns: Columns,
 ) -> tuple[npt.NDArray[np.int32], list[tuple[Condition, int]]]:
@@ -113,12 +124,15 @@ def _condition_codes(
     codes = placement_codes * np.int32(len(sizes)) + size_codes.astype(np.int32)
     level_codes, levels = _level_codes(columns, len(attempts))
     codes = codes * np.int32(len(levels)) + level_codes
+    variant_codes, variants = _variant_codes(columns, len(attempts))
+    codes = codes * np.int32(len(variants)) + variant_codes
     codes = (codes * np.int32(2) + scattered) * np.int32(attempt_count) + attempts
     present, dense = np.unique(codes, return_inverse=True)
     meanings = []
     for code in present.tolist():
         in_state, attempt = divmod(code, attempt_count)
-        at_level, is_scattered = divmod(in_state, 2)
+        of_variant, is_scattered = divmod(in_state, 2)
+        at_level, variant_code = divmod(of_variant, len(variants))
         placed, level_code = divmod(at_level, len(levels))
         placement_code, size_code = divmod(placed, len(sizes))
         condition = Condition(
@@ -126,24 +140,26 @@ def _condition_codes(
             int(sizes[size_code]),
             bool(is_scattered),
             levels[level_code],
+            variants[variant_code],
         )
         meanings.append((condition, attempt))
     return dense.astype(np.int32), meanings
 
 
-def _condition_order(condition: Condition) -> tuple[bool, bool, str, Level, int]:
+def _condition_order(condition: Condition) -> tuple[bool, bool, str, Variant, Level, int]:
     placement = condition.placement
     return (
         condition.scattered,
         not placement.is_plain,
         str(placement),
+        condition.variant,
         condition.level,
         condition.size_bytes,
     )
 
 
 def group_samples(columns: Columns, headline: str) -> list[Group]:
-    """Groups in reporting order: by card state, placement (plain first), level, size, attempt."""
+    """Groups by card state, placement (plain first), variant, level, size and attempt."""
     codes, meanings = _condition_codes(columns)
     if not meanings:
         return []

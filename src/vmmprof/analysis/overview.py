@@ -11,6 +11,7 @@ from vmmprof.analysis.summary import ConditionSummary, summarise
 from vmmprof.analysis.threshold import ThresholdSearch, find_thresholds
 from vmmprof.operations import Operation
 from vmmprof.placement import ALONE, Level, Placement, Series
+from vmmprof.variant import STANDARD
 
 
 @dataclass(frozen=True)
@@ -45,8 +46,10 @@ class PlacementOverview:
 
     @property
     def place(self) -> str:
-        """The placement and the card's state in words, such as ``domain:0, card scattered``."""
-        name = "device (plain, the control)" if self.placement.is_plain else str(self.placement)
+        """The placement, variant and card state, such as ``domain:0, busy, card scattered``."""
+        name = "device (plain, the control)" if self.series.is_control else str(self.placement)
+        if self.series.variant != STANDARD:
+            name = f"{name}, {self.series.variant}"
         return f"{name}, card scattered" if self.scattered else name
 
 

@@ -110,7 +110,7 @@ def summarise(columns: Columns, operation: Operation, headline: str) -> list[Con
         extra = ratio = None
         placed = visits_by_key.get((group.condition, group.attempt))
         control = visits_by_key.get((group.condition.control, group.attempt))
-        if placed and control and not group.condition.placement.is_plain:
+        if placed and control and not group.condition.series.is_control:
             pairs = pair(visits, placed, control, headline)
             extra, ratio = pairs.extra(), pairs.ratio()
         n = len(values)

@@ -322,7 +322,7 @@ def find_thresholds(columns: Columns, headline: str) -> dict[Series, ThresholdSe
             curve.append(group)
     searches = {}
     for series, curve in curves.items():
-        if series.placement.is_plain:
+        if series.is_control:
             searches[series] = ThresholdSearch(None, "plain is the control")
             continue
         paired = [

@@ -34,6 +34,7 @@ if TYPE_CHECKING:
     from vmmprof.experiment.session import Request, Result
     from vmmprof.experiment.traced import TracedDriver
     from vmmprof.placement import Level
+    from vmmprof.variant import Variant
 
 VICTIMS = ("query", "alloc", "launch")
 DEFAULT_SIZES = "2M:1G:x2"
@@ -72,6 +73,19 @@ def add_parser(subparsers: argparse._SubParsersAction[argparse.ArgumentParser]) 
         metavar="PLACEMENT",
         help="device, domain:N, domain:all, compressible, rdma, joined by +; repeatable "
         "(default: device and every locality domain)",
+    )
+    what.add_argument(
+        "--api",
+        choices=("vmm", "pool"),
+        default="vmm",
+        help="vmm (default), or pool: cuMemAllocFromPoolAsync and cuMemFreeAsync, cold and warm",
+    )
+    what.add_argument(
+        "--variant",
+        action="append",
+        metavar="VARIANT",
+        help="also measure the cycle otherwise: chunks:SIZE (memory in chunks), peers:N (access "
+        "for N devices in one call), peers:N:calls (in N calls), joined by +; repeatable",
     )
     what.add_argument(
         "--scatter",
@@ -314,6 +328,20 @@ def _device_sets(arguments: argparse.Namespace, driver: Driver) -> list[tuple[in
     return sets
 
 
+def _variants(arguments: argparse.Namespace) -> list[Variant]:
+    """The usual cycle first, as the control of all; pools are measured cold and warm."""
+    from vmmprof.variant import POOLS, STANDARD, Variant, parse_variant
+
+    asked = [parse_variant(text) for text in arguments.variant or ()]
+    if arguments.api == "pool":
+        if asked:
+            raise UsageError("--variant changes a VMM cycle; leave it out with --api pool")
+        return [Variant(pool=kind) for kind in POOLS]
+    if any(variant.pool for variant in asked):
+        raise UsageError("--variant pool: ask for --api pool, which measures cold and warm")
+    return list(dict.fromkeys([STANDARD, *asked]))
+
+
 def _victim(arguments: argparse.Namespace) -> VictimRequest | None:
     from vmmprof.drivers.protocol import VictimRequest
 
@@ -373,6 +401,8 @@ def _request(arguments: argparse.Namespace, selection: Selection) -> Request:
         levels=_levels(arguments, device_sets),
         device_sets=device_sets,
         victim=_victim(arguments),
+        variants=_variants(arguments),
+        api=arguments.api,
     )
 
 

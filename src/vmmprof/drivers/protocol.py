@@ -19,6 +19,7 @@ import numpy.typing as npt
 from vmmprof.errors import PartialError
 from vmmprof.operations import Operation
 from vmmprof.placement import Condition, Placement
+from vmmprof.variant import Variant
 
 # A call that was not reached, or that a model has no source for. Stored as null.
 NO_TIME_NS = -1
@@ -213,6 +214,14 @@ class ConcurrentDriver(Driver, Protocol):
         A level with k devices runs on the set of length k. UsageError when a
         device is not there.
         """
+        ...
+
+    def use_api(self, name: str) -> None:
+        """``vmm`` (the usual), or ``pool``: the operation of every cycle; before entering."""
+        ...
+
+    def require_variant(self, placement: Placement, variant: Variant) -> None:
+        """PlacementUnavailableError when the placement cannot be measured so here."""
         ...
 
     def use_victim(self, victim: VictimRequest) -> None:

@@ -3,13 +3,14 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, field
 
-from vmmprof.drivers.protocol import ConcurrentDriver, Driver
+from vmmprof.drivers.protocol import ConcurrentDriver, Driver, PlacementUnavailableError
 from vmmprof.errors import PartialError, UsageError
 from vmmprof.placement import ALONE, NOBODY, PLAIN, Condition, Level, Placement, parse_placement
 from vmmprof.sizes import format_size, round_up
+from vmmprof.variant import STANDARD, Variant
 
 
 @dataclass
@@ -59,6 +60,45 @@ def _levels_available(levels: Sequence[Level], driver: Driver, plan: Plan) -> li
     return available
 
 
+def _available_variants(
+    placements: Iterable[Placement], variants: Sequence[Variant], driver: Driver, plan: Plan
+) -> list[tuple[Placement, Variant]]:
+    available = []
+    for placement in placements:
+        for variant in variants:
+            what = str(variant) if placement == PLAIN else f"{placement}, {variant}"
+            try:
+                if isinstance(driver, ConcurrentDriver):
+                    driver.require_variant(placement, variant)
+                elif variant != STANDARD:
+                    raise PlacementUnavailableError(
+                        f"variant {variant}: --driver {driver.name} has the usual cycle alone"
+                    )
+            except PartialError as error:
+                plan.unavailable[what] = str(error)
+            else:
+                available.append((placement, variant))
+    return available
+
+
+def _divisible(conditions: Sequence[Condition], granularity: int, plan: Plan) -> list[Condition]:
+    """Without those whose chunks do not make their size, which is said once a variant."""
+    fits: list[Condition] = []
+    odd: dict[Variant, set[int]] = {}
+    for condition in conditions:
+        chunk = condition.variant.chunk_bytes
+        if chunk and (
+            condition.size_bytes % chunk or condition.size_bytes == chunk or chunk % granularity
+        ):
+            odd.setdefault(condition.variant, set()).add(condition.size_bytes)
+        else:
+            fits.append(condition)
+    for variant, sizes in odd.items():
+        listed = ", ".join(format_size(size) for size in sorted(sizes))
+        plan.notes.append(f"{variant} is left out at {listed}: that is no several whole chunks")
+    return fits
+
+
 def _fitting(conditions: Sequence[Condition], driver: Driver, plan: Plan) -> list[Condition]:
     """The conditions whose workers find room on a device together."""
     fitting = []
@@ -81,6 +121,7 @@ def make_plan(
     driver: Driver,
     levels: Sequence[Level] = (ALONE,),
     *,
+    variants: Sequence[Variant] = (STANDARD,),
     victim: bool = False,
 ) -> Plan:
     """The conditions to measure with ``driver``, each size and placement at each of ``levels``.
@@ -112,13 +153,13 @@ def make_plan(
         )
     states = (False, True) if scatter else (False,)
     conditions = [
-        Condition(placement, size, scattered, level)
+        Condition(placement, size, scattered, level, variant)
         for size in sorted(set(rounded.values()))
-        for placement in granularities
+        for placement, variant in _available_variants(granularities, variants, driver, plan)
         for scattered in states
         for level in _levels_available(levels, driver, plan)
     ]
-    plan.conditions = _fitting(conditions, driver, plan)
+    plan.conditions = _fitting(_divisible(conditions, granularity, plan), driver, plan)
     if victim and plan.conditions:
         smallest = plan.conditions[0].size_bytes
         plan.conditions += [Condition(PLAIN, smallest, scattered, NOBODY) for scattered in states]

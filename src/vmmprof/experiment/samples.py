@@ -44,6 +44,7 @@ class Samples:
         self._processes = np.array([level.processes for level in levels], np.int16)
         self._threads = np.array([level.threads for level in levels], np.int16)
         self._devices = np.array([level.devices for level in levels], np.int16)
+        self._variants = np.array([str(condition.variant) for condition in conditions], object)
         self._operation = operation
         self._headline = headline
         self._device = device
@@ -73,6 +74,7 @@ class Samples:
                 "processes": self._processes[condition],
                 "threads": self._threads[condition],
                 "devices": self._devices[condition],
+                "variant": self._variants[condition],
                 "device": workers.device,
                 "placement": self._placements[condition],
                 "size_bytes": self._sizes[condition],
@@ -108,6 +110,7 @@ class Samples:
                     "processes": self._processes[condition],
                     "threads": self._threads[condition],
                     "devices": self._devices[condition],
+                    "variant": self._variants[condition],
                     "placement": self._placements[condition],
                     "size_bytes": self._sizes[condition],
                     "scattered": self._scattered[condition],

@@ -25,6 +25,7 @@ from vmmprof.experiment.samples import Samples
 from vmmprof.placement import ALONE, Level
 from vmmprof.recording import environment
 from vmmprof.recording.writer import RecordingWriter
+from vmmprof.variant import STANDARD, Variant
 
 
 @dataclass(frozen=True)
@@ -45,6 +46,8 @@ class Request:
     device_sets: Sequence[tuple[int, ...]] = ()
     """Devices that levels run on, one set a number of devices; empty: ``device`` alone."""
     victim: VictimRequest | None = None
+    variants: Sequence[Variant] = (STANDARD,)
+    api: str = "vmm"
 
 
 @dataclass(frozen=True)
@@ -114,6 +117,8 @@ def _measure(
         stack.enter_context(measurement_lock())
     if request.device_sets:
         _concurrent(driver, "--devices").use_devices(request.device_sets)
+    if request.api != "vmm":
+        _concurrent(driver, "--api").use_api(request.api)
     if request.victim is not None:
         _concurrent(driver, "--victim").use_victim(request.victim)
     stack.enter_context(driver)
@@ -123,6 +128,7 @@ def _measure(
         request.scatter,
         driver,
         request.levels,
+        variants=request.variants,
         victim=request.victim is not None,
     )
     on_plan(plan)
@@ -144,6 +150,7 @@ def _measure(
             "scatter": request.scatter,
             "options": asdict(_options(request, plan)),
             "levels": [asdict(level) for level in request.levels],
+            "variants": [str(variant) for variant in request.variants],
             "victim": None if request.victim is None else asdict(request.victim),
             "pinning": pinning,
             "locked": request.lock and not driver.is_model,
@@ -168,7 +175,9 @@ def _require_alone(driver: Driver) -> None:
 
 def _concurrent(driver: Driver, what: str) -> ConcurrentDriver:
     if not isinstance(driver, ConcurrentDriver):
-        raise UsageError(f"{what}: --driver {driver.name} runs one thread alone; leave it out")
+        raise UsageError(
+            f"{what}: --driver {driver.name} runs the usual cycle in one thread; leave it out"
+        )
     return driver
 
 

@@ -34,8 +34,8 @@ class Flag(IntFlag):
 
 
 # What a row says that does not say it: one thread of one process on one device,
-# one cycle a visit, on a CPU that nobody noted (-1 = null).
-DEFAULTS = {
+# one usual cycle a visit, on a CPU that nobody noted (-1 = null).
+DEFAULTS: dict[str, int | str] = {
     "process": 0,
     "thread": 0,
     "repeat": 0,
@@ -43,6 +43,7 @@ DEFAULTS = {
     "processes": 1,
     "threads": 1,
     "devices": 1,
+    "variant": "",
 }
 
 DISCARDED = Flag.WRONG_ORDINAL | Flag.WRONG_COMPRESSION
@@ -62,6 +63,7 @@ def samples_schema(operation: Operation) -> pa.Schema:
             pa.field("processes", pa.int16(), nullable=False),
             pa.field("threads", pa.int16(), nullable=False),
             pa.field("devices", pa.int16(), nullable=False),
+            pa.field("variant", pa.dictionary(pa.int32(), pa.string()), nullable=False),
             pa.field("device", pa.int16(), nullable=False),
             pa.field("placement", pa.dictionary(pa.int32(), pa.string()), nullable=False),
             pa.field("size_bytes", pa.int64(), nullable=False),
@@ -85,6 +87,7 @@ def victims_schema() -> pa.Schema:
             pa.field("processes", pa.int16(), nullable=False),
             pa.field("threads", pa.int16(), nullable=False),
             pa.field("devices", pa.int16(), nullable=False),
+            pa.field("variant", pa.dictionary(pa.int32(), pa.string()), nullable=False),
             pa.field("placement", pa.dictionary(pa.int32(), pa.string()), nullable=False),
             pa.field("size_bytes", pa.int64(), nullable=False),
             pa.field("scattered", pa.bool_(), nullable=False),

@@ -146,7 +146,7 @@ def _record_batch(columns: Mapping[str, object], schema: pa.Schema) -> pa.Record
     for field in schema:
         values = columns.get(field.name)
         if values is None:
-            values = np.full(length, DEFAULTS[field.name], np.int64)
+            values = np.full(length, DEFAULTS[field.name])
         if pa.types.is_dictionary(field.type):
             arrays.append(pa.array(values, pa.string()).dictionary_encode())
         elif field.nullable:

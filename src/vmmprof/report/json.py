@@ -73,6 +73,7 @@ def _beside(summary: VictimSummary) -> JsonObject:
         "size_mib": None if summary.is_alone else whole(mib(condition.size_bytes)),
         "scattered": condition.scattered,
         "level": _level(condition.level),
+        "variant": str(condition.variant) or None,
         "n": summary.n,
         **estimate_fields("p50_us", _us(summary.p50)),
         **estimate_fields("p90_us", _us(summary.p90)),
@@ -94,6 +95,7 @@ def placement_object(placement: PlacementOverview, operation: Operation) -> Json
         "placement": str(placement.placement),
         "scattered": placement.scattered,
         "level": _level(placement.level),
+        "variant": str(placement.series.variant) or None,
         "threshold": None if found is None else threshold_object(found),
         "threshold_reason": placement.threshold.reason,
         "sizes": [

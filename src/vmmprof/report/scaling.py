@@ -41,7 +41,7 @@ def scalings(placements: Sequence[PlacementOverview]) -> list[Scaling]:
     by_place: dict[str, Scaling] = {}
     for placement in placements:
         place = placement.place
-        found = by_place.setdefault(place, Scaling(place, placement.placement.is_plain))
+        found = by_place.setdefault(place, Scaling(place, placement.series.is_control))
         found.placements.append(placement)
     return list(by_place.values())
 

@@ -123,7 +123,7 @@ def _print_heading(console: Console, facts: Context) -> None:
 
 
 def _size_table(placement: PlacementOverview, wide: bool) -> Table:
-    is_plain = placement.placement.is_plain
+    is_plain = placement.series.is_control
     table = new_table()
     table.add_column("size", justify="right", no_wrap=True)
     for name in ("n", "P50", "P90", *(["P99"] if wide else []), "max"):

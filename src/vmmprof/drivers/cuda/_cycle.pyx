@@ -35,7 +35,11 @@ cdef extern from "cycle_core.hpp" namespace "vmmprof" nogil:
     cdef cppclass EntryPoints:
         void *address_reserve
     cdef cppclass Condition:
-        pass
+        size_t chunk_bytes
+        cbool call_a_peer
+        cydriver.CUmemoryPool pool
+    const uint32_t MAX_PEERS_ "vmmprof::MAX_PEERS"
+    void add_peer(Condition &, int device)
     cdef struct Rows:
         int64_t *start_ns
         int64_t *calls_ns
@@ -127,7 +131,12 @@ _SYMBOLS = (
     b"cuMemGetAllocationGranularity",
     b"cuPointerGetAttribute",
     b"cuCtxSetCurrent",
+    b"cuMemAllocFromPoolAsync",
+    b"cuMemFreeAsync",
+    b"cuStreamSynchronize",
 )
+# What only cycles of a pool call.
+_POOL_SYMBOLS = (b"cuMemAllocFromPoolAsync", b"cuMemFreeAsync", b"cuStreamSynchronize")
 cdef int _SYMBOL_VERSION = 12000
 
 
@@ -193,22 +202,37 @@ cdef class CycleCore:
     cdef vector[Condition] conditions
     cdef atomic_bool stop
 
-    def __cinit__(self, *, cbool knows_locality_domains):
+    def __cinit__(self, *, cbool knows_locality_domains, cbool pools=False):
         cdef void **table = <void **>&self.entry_points
         for i, symbol in enumerate(_SYMBOLS):
-            table[i] = _resolve(symbol)
+            table[i] = NULL if symbol in _POOL_SYMBOLS and not pools else _resolve(symbol)
         if not knows_locality_domains:
             table[_SYMBOLS.index(b"cuPointerGetAttribute")] = NULL
 
     def prepare(self, conditions):
-        """Take (device, size_bytes, domain or -1, compressible, rdma) tuples that visits index.
+        """Take the conditions that visits index, as tuples.
 
-        Also clears an earlier request_stop(): between two run() it stays.
+        (device, size_bytes, domain or -1, compressible, rdma, chunk_bytes or 0
+        for one chunk, other devices that access is granted to, whether each of
+        them has a call of its own, address of a memory pool or 0). Also clears
+        an earlier request_stop(): between two run() it stays.
         """
+        cdef Condition condition
         self.stop.store(False)
         self.conditions.clear()
-        for device, size_bytes, domain, compressible, rdma in conditions:
-            self.conditions.push_back(make_condition(device, size_bytes, domain, compressible, rdma))
+        for device, size, domain, compressible, rdma, chunk, peers, call_a_peer, pool in conditions:
+            condition = make_condition(device, size, domain, compressible, rdma)
+            if chunk:
+                if size % chunk:
+                    raise ValueError(f"chunks of {chunk} bytes do not make {size}")
+                condition.chunk_bytes = chunk
+            if len(peers) >= MAX_PEERS_:
+                raise ValueError(f"{len(peers)} peers; the most is {MAX_PEERS_ - 1}")
+            for peer in peers:
+                add_peer(condition, peer)
+            condition.call_a_peer = call_a_peer
+            condition.pool = <cydriver.CUmemoryPool><uintptr_t>pool
+            self.conditions.push_back(condition)
 
     def granularity(self, device, domain, compressible, rdma):
         """(status, bytes) of the minimum allocation granularity of a placement."""

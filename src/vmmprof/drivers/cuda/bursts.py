@@ -13,7 +13,7 @@ from vmmprof.drivers.cuda.processes import Death
 from vmmprof.drivers.cuda.team import Order, WorkerRows
 from vmmprof.drivers.protocol import NO_TIME_NS, Batch, Burst, WorkerFailure, Workers
 from vmmprof.drivers.window import Window, WorkerTimes, in_window, window
-from vmmprof.operations import VMM_CYCLE
+from vmmprof.operations import VMM_CYCLE, Operation
 from vmmprof.recording.schema import Flag
 
 BoolArray = npt.NDArray[np.bool_]
@@ -53,7 +53,7 @@ def _times(workers: Sequence[WorkerRows], deaths: Sequence[Death]) -> list[Worke
 
 def _is_complete(workers: Sequence[WorkerRows], deaths: Sequence[Death], order: Order) -> bool:
     """Enough rows are what completes a burst: a stop leaves some worker short of them."""
-    failed = any(_failure(worker) is not None for worker in workers)
+    failed = any(w.context_status != 0 or w.table[-1:, _STATUS].any() for w in workers)
     return not deaths and not failed and all(len(w.table) > order.samples for w in workers)
 
 
@@ -61,11 +61,14 @@ def to_burst(
     workers: Sequence[WorkerRows],
     deaths: Sequence[Death],
     order: Order,
+    operation: Operation,
+    *,
     wanted_ordinal: int | None,
     wanted_compression: int,
 ) -> Burst:
     """The burst that ``order`` made of ``workers``; ``deaths`` are of processes without rows."""
-    failures = [*(d.failure for d in deaths), *(f for f in map(_failure, workers) if f is not None)]
+    failures = [death.failure for death in deaths]
+    failures += [f for f in (_failure(w, operation) for w in workers) if f is not None]
     complete = _is_complete(workers, deaths, order)
     inside = in_window(_times(workers, deaths), order.samples, complete)[: len(workers)]
     table = (
@@ -79,7 +82,7 @@ def to_burst(
     )
     if inside:
         flags[~np.concatenate(inside)] |= np.uint16(Flag.OUTSIDE_WINDOW)
-    calls_ns = np.ascontiguousarray(table[:, _FIRST_CALL : _FIRST_CALL + _CALLS])
+    calls_ns = np.ascontiguousarray(table[:, _FIRST_CALL : _FIRST_CALL + len(operation.calls)])
     lengths = [len(w.table) for w in workers]
     batch = Batch(
         visit=np.zeros(len(table), np.int32),
@@ -100,14 +103,14 @@ def to_burst(
     return Burst(batch, tuple(failures))
 
 
-def _failure(worker: WorkerRows) -> WorkerFailure | None:
+def _failure(worker: WorkerRows, operation: Operation) -> WorkerFailure | None:
     if worker.context_status != 0:
         reason = f"cuCtxSetCurrent failed: {api.status_name(worker.context_status)}"
         return WorkerFailure(worker.name, reason, api.is_sticky(worker.context_status))
     if not len(worker.table) or worker.table[-1, _STATUS] == 0:
         return None
     status = int(worker.table[-1, _STATUS])
-    call = VMM_CYCLE.api_names[int(worker.table[-1, _FAILED_CALL])]
+    call = operation.api_names[int(worker.table[-1, _FAILED_CALL])]
     reason = f"{call} failed: {api.status_name(status)}"
     if worker.leaked:
         reason += ", and the cycle's memory could not be given back; it goes with its process"

@@ -13,6 +13,7 @@
 #include <cstdint>
 #include <cstring>
 #include <ctime>
+#include <vector>
 
 #include <sched.h>
 
@@ -21,6 +22,10 @@
 namespace vmmprof {
 
 enum Call : int8_t { RESERVE, CREATE, MAP, SET_ACCESS, UNMAP, RELEASE, FREE, CALL_COUNT };
+// A cycle with a pool has these in their place.
+enum PoolCall : int8_t { POOL_ALLOC, POOL_ALLOC_SYNC, POOL_FREE, POOL_FREE_SYNC, POOL_CALL_COUNT };
+
+constexpr uint32_t MAX_PEERS = 64;
 
 struct EntryPoints {
     CUresult(CUDAAPI *address_reserve)(CUdeviceptr *, size_t, size_t, CUdeviceptr, unsigned long long);
@@ -36,18 +41,26 @@ struct EntryPoints {
     CUresult(CUDAAPI *pointer_get_attribute)(void *, CUpointer_attribute, CUdeviceptr);
     // Threads of a burst set the context that they work in (burst.hpp).
     CUresult(CUDAAPI *ctx_set_current)(CUcontext);
+    // Null where no condition has a pool.
+    CUresult(CUDAAPI *alloc_from_pool)(CUdeviceptr *, size_t, CUmemoryPool, CUstream) = nullptr;
+    CUresult(CUDAAPI *free_async)(CUdeviceptr, CUstream) = nullptr;
+    CUresult(CUDAAPI *stream_synchronize)(CUstream) = nullptr;
 };
 
 struct Condition {
     CUmemAllocationProp prop;
-    CUmemAccessDesc access;
+    CUmemAccessDesc access[MAX_PEERS];
+    uint32_t access_count;
+    bool call_a_peer;  // access is granted with a call for each device, not in one for all
     size_t size_bytes;
+    size_t chunk_bytes;  // divides size_bytes; equal to it for memory in one chunk
+    CUmemoryPool pool;   // not null: a pool cycle, which looks at no other field but the size
 };
 
 inline Condition make_condition(int device, size_t size_bytes, int domain, bool compressible, bool rdma) {
     Condition condition;
     std::memset(&condition, 0, sizeof condition);
-    condition.size_bytes = size_bytes;
+    condition.size_bytes = condition.chunk_bytes = size_bytes;
     condition.prop.type = CU_MEM_ALLOCATION_TYPE_PINNED;
     if (domain >= 0) {
         // The location is a union: id aliases the two bytes, so only one of them is ever set.
@@ -63,10 +76,18 @@ inline Condition make_condition(int device, size_t size_bytes, int domain, bool 
     if (rdma)
         condition.prop.allocFlags.gpuDirectRDMACapable = 1;
     // Access is granted to a whole device, also for localized memory.
-    condition.access.location.type = CU_MEM_LOCATION_TYPE_DEVICE;
-    condition.access.location.id = device;
-    condition.access.flags = CU_MEM_ACCESS_FLAGS_PROT_READWRITE;
+    condition.access_count = 1;
+    condition.access[0].location.type = CU_MEM_LOCATION_TYPE_DEVICE;
+    condition.access[0].location.id = device;
+    condition.access[0].flags = CU_MEM_ACCESS_FLAGS_PROT_READWRITE;
     return condition;
+}
+
+// Another device that access is granted to; at most MAX_PEERS in all.
+inline void add_peer(Condition &condition, int device) {
+    CUmemAccessDesc &access = condition.access[condition.access_count++];
+    access = condition.access[0];
+    access.location.id = device;
 }
 
 inline CUresult get_granularity(const EntryPoints &cuda, const Condition &condition, size_t *granularity_bytes) {
@@ -126,23 +147,41 @@ inline double empty_interval_ns(int repeats) {
     return static_cast<double>(last - begin) / repeats;
 }
 
+// Handles of a cycle's chunks; the usual one needs no memory for it.
+class Handles {
+  public:
+    explicit Handles(size_t count) : many_(count > 1 ? count : 0) {}
+    CUmemGenericAllocationHandle &operator[](size_t i) { return many_.empty() ? one_ : many_[i]; }
+
+  private:
+    CUmemGenericAllocationHandle one_ = 0;
+    std::vector<CUmemGenericAllocationHandle> many_;
+};
+
 // What a cycle holds; what a failed cycle gives back.
 struct Held {
     const EntryPoints &cuda;
-    size_t size_bytes;
+    const size_t size_bytes, chunk_bytes;
+    Handles handles;
     CUdeviceptr address = 0;
-    CUmemGenericAllocationHandle handle = 0;
-    bool reserved = false, created = false, mapped = false;
+    bool reserved = false;
+    // Chunks [released, created) have a handle, the first `mapped` are mapped.
+    size_t created = 0, released = 0, mapped = 0;
+
+    Held(const EntryPoints &entry_points, const Condition &condition)
+        : cuda(entry_points), size_bytes(condition.size_bytes), chunk_bytes(condition.chunk_bytes),
+          handles(condition.size_bytes / condition.chunk_bytes) {}
 
     // Each teardown call is tried once (more); false when something stays held.
     bool give_back() {
-        if (mapped)
-            mapped = cuda.unmap(address, size_bytes) != CUDA_SUCCESS;
-        if (created)
-            created = cuda.release(handle) != CUDA_SUCCESS;
-        if (reserved && !mapped)
+        bool all = true;
+        if (mapped > 0 && cuda.unmap(address, mapped * chunk_bytes) == CUDA_SUCCESS)
+            mapped = 0;
+        for (; released < created; ++released)
+            all &= cuda.release(handles[released]) == CUDA_SUCCESS;
+        if (reserved && mapped == 0)
             reserved = cuda.address_free(address, size_bytes) != CUDA_SUCCESS;
-        return !(reserved || created || mapped);
+        return all && !reserved && mapped == 0;
     }
 };
 
@@ -162,22 +201,27 @@ inline int32_t read_back_ordinal(const EntryPoints &cuda, CUdeviceptr address) {
     return ordinal;
 }
 
-// Runs one cycle into `row`. Every condition makes the same read-backs, so that
-// placements differ in nothing but what is measured. Returns false when a call
-// failed; `leaked` is set when what the cycle held could not be given back.
-inline bool run_cycle(const EntryPoints &cuda, const Condition &condition, Row &row, bool &leaked) {
-    const size_t size = condition.size_bytes;
+// What all chunks read back; NOT_READ_BACK when they differ.
+template <typename ReadBack> int32_t read_back_all(size_t chunks, ReadBack &&read_back) {
+    const int32_t first = read_back(size_t{0});
+    for (size_t c = 1; c < chunks; ++c)
+        if (read_back(c) != first)
+            return NOT_READ_BACK;
+    return first;
+}
+
+// Runs one cycle of virtual memory management into `row`. Every condition makes
+// the same read-backs, so that placements differ in nothing but what is
+// measured. A call that is made for each chunk or peer has the sum of its calls.
+// Returns false when a call failed; `leaked` is set when what the cycle held
+// could not be given back.
+inline bool run_vmm_cycle(const EntryPoints &cuda, const Condition &condition, Row &row, bool &leaked) {
+    const size_t size = condition.size_bytes, chunk = condition.chunk_bytes, chunks = size / chunk;
     int64_t *calls_ns = row.calls_ns;
-    Held held{cuda, size};
+    Held held(cuda, condition);
     CUresult status;
     int8_t call;
     int64_t before, after;
-
-    for (int c = 0; c < CALL_COUNT; ++c)
-        calls_ns[c] = NO_TIME_NS;
-    row.ordinal = row.compression = NOT_READ_BACK;
-    row.status = CUDA_SUCCESS;
-    row.failed_call = NO_FAILED_CALL;
 
     before = row.start_ns = now_ns();
 
@@ -190,28 +234,35 @@ inline bool run_cycle(const EntryPoints &cuda, const Condition &condition, Row &
     held.reserved = true;
 
     call = CREATE;
-    if ((status = cuda.create(&held.handle, size, &condition.prop, 0)) != CUDA_SUCCESS)
-        goto failed;
+    for (; held.created < chunks; ++held.created)
+        if ((status = cuda.create(&held.handles[held.created], chunk, &condition.prop, 0)) != CUDA_SUCCESS)
+            goto failed;
     after = now_ns();
     calls_ns[CREATE] = after - before;
     before = after;
-    held.created = true;
 
     call = MAP;
-    if ((status = cuda.map(held.address, size, 0, held.handle, 0)) != CUDA_SUCCESS)
-        goto failed;
+    for (; held.mapped < chunks; ++held.mapped)
+        if ((status = cuda.map(held.address + held.mapped * chunk, chunk, 0, held.handles[held.mapped], 0)) !=
+            CUDA_SUCCESS)
+            goto failed;
     after = now_ns();
     calls_ns[MAP] = after - before;
     before = after;
-    held.mapped = true;
 
     call = SET_ACCESS;
-    if ((status = cuda.set_access(held.address, size, &condition.access, 1)) != CUDA_SUCCESS)
+    if (condition.call_a_peer) {
+        for (uint32_t peer = 0; peer < condition.access_count; ++peer)
+            if ((status = cuda.set_access(held.address, size, &condition.access[peer], 1)) != CUDA_SUCCESS)
+                goto failed;
+    } else if ((status = cuda.set_access(held.address, size, condition.access, condition.access_count)) !=
+               CUDA_SUCCESS) {
         goto failed;
+    }
     calls_ns[SET_ACCESS] = now_ns() - before;
 
-    row.compression = read_back_compression(cuda, held.handle);
-    row.ordinal = read_back_ordinal(cuda, held.address);
+    row.compression = read_back_all(chunks, [&](size_t c) { return read_back_compression(cuda, held.handles[c]); });
+    row.ordinal = read_back_all(chunks, [&](size_t c) { return read_back_ordinal(cuda, held.address + c * chunk); });
 
     before = now_ns();
 
@@ -221,31 +272,97 @@ inline bool run_cycle(const EntryPoints &cuda, const Condition &condition, Row &
     after = now_ns();
     calls_ns[UNMAP] = after - before;
     before = after;
-    held.mapped = false;
+    held.mapped = 0;
 
     call = RELEASE;
-    if ((status = cuda.release(held.handle)) != CUDA_SUCCESS)
-        goto failed;
+    for (; held.released < chunks; ++held.released)
+        if ((status = cuda.release(held.handles[held.released])) != CUDA_SUCCESS)
+            goto failed;
     after = now_ns();
     calls_ns[RELEASE] = after - before;
     before = after;
-    held.created = false;
 
     call = FREE;
     if ((status = cuda.address_free(held.address, size)) != CUDA_SUCCESS)
         goto failed;
     row.end_ns = now_ns();
     calls_ns[FREE] = row.end_ns - before;
-    row.cpu = sched_getcpu();
     return true;
 
 failed:
     row.end_ns = now_ns();
     row.status = status;
     row.failed_call = call;
-    row.cpu = sched_getcpu();
     leaked = !held.give_back();
     return false;
+}
+
+// Runs one cycle of a memory pool on the thread's own stream. A pool that keeps
+// nothing gives memory back when the stream is waited for, so that is a call of
+// its own. Compression is nothing that a pool can be asked for.
+inline bool run_pool_cycle(const EntryPoints &cuda, const Condition &condition, Row &row, bool &leaked) {
+    const CUstream stream = CU_STREAM_PER_THREAD;
+    int64_t *calls_ns = row.calls_ns;
+    CUdeviceptr address = 0;
+    CUresult status;
+    int8_t call;
+    int64_t before, after;
+    bool allocated = false;
+
+    before = row.start_ns = now_ns();
+
+    call = POOL_ALLOC;
+    if ((status = cuda.alloc_from_pool(&address, condition.size_bytes, condition.pool, stream)) != CUDA_SUCCESS)
+        goto failed;
+    after = now_ns();
+    calls_ns[POOL_ALLOC] = after - before;
+    before = after;
+    allocated = true;
+
+    call = POOL_ALLOC_SYNC;
+    if ((status = cuda.stream_synchronize(stream)) != CUDA_SUCCESS)
+        goto failed;
+    calls_ns[POOL_ALLOC_SYNC] = now_ns() - before;
+
+    row.compression = 0;
+    row.ordinal = read_back_ordinal(cuda, address);
+
+    before = now_ns();
+
+    call = POOL_FREE;
+    if ((status = cuda.free_async(address, stream)) != CUDA_SUCCESS)
+        goto failed;
+    after = now_ns();
+    calls_ns[POOL_FREE] = after - before;
+    before = after;
+    allocated = false;
+
+    call = POOL_FREE_SYNC;
+    if ((status = cuda.stream_synchronize(stream)) != CUDA_SUCCESS)
+        goto failed;
+    row.end_ns = now_ns();
+    calls_ns[POOL_FREE_SYNC] = row.end_ns - before;
+    return true;
+
+failed:
+    row.end_ns = now_ns();
+    row.status = status;
+    row.failed_call = call;
+    leaked = allocated && cuda.free_async(address, stream) != CUDA_SUCCESS;
+    return false;
+}
+
+// Runs the condition's cycle into `row`; returns false when a call of it failed.
+inline bool run_cycle(const EntryPoints &cuda, const Condition &condition, Row &row, bool &leaked) {
+    for (int64_t &call_ns : row.calls_ns)
+        call_ns = NO_TIME_NS;
+    row.ordinal = row.compression = NOT_READ_BACK;
+    row.status = CUDA_SUCCESS;
+    row.failed_call = NO_FAILED_CALL;
+    const bool ok = condition.pool != nullptr ? run_pool_cycle(cuda, condition, row, leaked)
+                                              : run_vmm_cycle(cuda, condition, row, leaked);
+    row.cpu = sched_getcpu();
+    return ok;
 }
 
 // Runs the visits in order until one fails or `stop` is set; returns the number

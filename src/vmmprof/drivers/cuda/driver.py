@@ -22,6 +22,7 @@ from vmmprof.drivers.cuda.team import (
     WorkerRows,
     burst_memory,
     make_core,
+    peer_devices,
     primary_contexts,
     require_devices,
 )
@@ -35,8 +36,9 @@ from vmmprof.drivers.protocol import (
     WorkerFailure,
 )
 from vmmprof.errors import NothingMeasuredError, UsageError
-from vmmprof.operations import VMM_CYCLE
+from vmmprof.operations import POOL_CYCLE, VMM_CYCLE
 from vmmprof.placement import NOBODY, Condition, Level, Placement
+from vmmprof.variant import Variant
 
 # Memory in use on a GPU where nobody runs anything; more than that is somebody's.
 _IDLE_USED_BYTES = 1 << 30
@@ -57,7 +59,6 @@ class CudaDriver:
     """
 
     name = "cuda"
-    operation = VMM_CYCLE
     is_model = False
     headline = "total"
     clock = "CLOCK_MONOTONIC"
@@ -78,6 +79,7 @@ class CudaDriver:
         self.pci_bus_id = api.call("cuDeviceGetPCIBusId", 32, self._device).split(b"\0")[0].decode()
         # Read before the context takes its own memory.
         self.usage_before = nvml.usage(self.pci_bus_id)
+        self.operation = VMM_CYCLE
         self._core = make_core(self.domain_count is not None)
         self._conditions: list[Condition] = []
         self._stop_requested = False
@@ -94,6 +96,30 @@ class CudaDriver:
             self._require_device(device)
         self._device_sets = {len(group): group for group in devices}
         require_devices(self._all_devices)
+
+    def use_api(self, name: str) -> None:
+        if name == "vmm":
+            return
+        if not api.attribute(self._device, "MEMORY_POOLS_SUPPORTED"):
+            raise UsageError(f"--api {name}: device {self.device} has no memory pools")
+        self.operation = POOL_CYCLE
+        self._core = make_core(self.domain_count is not None, pools=True)
+
+    def require_variant(self, placement: Placement, variant: Variant) -> None:
+        if variant.pool and (placement.compressible or placement.rdma):
+            raise PlacementUnavailableError(
+                f"placement {placement}: a memory pool cannot be asked for such memory"
+            )
+        if variant.peers > self.device_count:
+            raise PlacementUnavailableError(
+                f"variant {variant}: this machine has {self.device_count} CUDA device(s)"
+            )
+        for device in self._all_devices if variant.peers > 1 else ():
+            for peer in peer_devices(device, variant.peers):
+                if not api.call("cuDeviceCanAccessPeer", device, peer):
+                    raise PlacementUnavailableError(
+                        f"variant {variant}: device {device} cannot access device {peer}"
+                    )
 
     def use_victim(self, victim: VictimRequest) -> None:
         self._require_device(victim.device)
@@ -115,7 +141,7 @@ class CudaDriver:
 
     def __enter__(self) -> CudaDriver:
         self._contexts = self._undo.enter_context(primary_contexts(self._all_devices))
-        self._team = Team(self._core, self._contexts)
+        self._team = self._undo.enter_context(Team(self._core, self._contexts))
         if self._victim_request is not None:
             self._victim = self._undo.enter_context(
                 prepared_victim(
@@ -181,7 +207,12 @@ class CudaDriver:
     def _prepare_processes(self, count: int) -> None:
         if count > 1 and self._processes is None:
             self._processes = self._undo.enter_context(
-                Processes(count, self._all_devices, self.domain_count is not None)
+                Processes(
+                    count,
+                    self._all_devices,
+                    self.domain_count is not None,
+                    pools=self.operation is POOL_CYCLE,
+                )
             )
         if self._processes is not None:
             self._processes.prepare(self._conditions)
@@ -196,6 +227,7 @@ class CudaDriver:
         start_ns, calls_ns, status, failed_call, ordinal, compression, cpu, leaked = self._core.run(
             np.ascontiguousarray(visits, np.int32)
         )
+        calls_ns = np.ascontiguousarray(calls_ns[:, : len(self.operation.calls)])
         ran = visits[: len(status)]
         ok = status == 0
         flags = read_back_flags(
@@ -237,6 +269,7 @@ class CudaDriver:
             workers,
             deaths,
             order,
+            self.operation,
             wanted_ordinal=(
                 None if self.domain_count is None else int(self._wanted_ordinal[condition])
             ),

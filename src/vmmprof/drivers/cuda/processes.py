@@ -87,9 +87,11 @@ class _Worker:
 class Processes:
     """``count`` worker processes on ``devices``. Use as a context manager."""
 
-    def __init__(self, count: int, devices: Sequence[int], knows_locality_domains: bool) -> None:
+    def __init__(
+        self, count: int, devices: Sequence[int], knows_locality_domains: bool, pools: bool
+    ) -> None:
         self._count = count
-        self._arguments = (int(knows_locality_domains), *devices)
+        self._arguments = (int(knows_locality_domains), int(pools), *devices)
         self._workers: list[_Worker | None] = [None] * count
         self._conditions: list[Condition] = []
         self._stop_requested = False
@@ -197,8 +199,8 @@ class Processes:
     def _prepare_one(self, worker: _Worker) -> None:
         try:
             worker.connection.send(("prepare", self._conditions))
-            worker.connection.recv()
+            word = worker.connection.recv()
         except (EOFError, OSError):
-            raise NothingMeasuredError(
-                f"worker process {worker.number}: {worker.death()}"
-            ) from None
+            word = worker.death()
+        if word != "prepared":
+            raise NothingMeasuredError(f"worker process {worker.number}: {word}")

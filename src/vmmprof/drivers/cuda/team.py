@@ -5,14 +5,16 @@ from __future__ import annotations
 
 import mmap
 from collections.abc import Iterator, Sequence
-from contextlib import contextmanager, suppress
+from contextlib import contextmanager, nullcontext, suppress
 from dataclasses import dataclass
+from types import TracebackType
 from typing import Any
 
 import numpy as np
 import numpy.typing as npt
 
 from vmmprof.drivers.cuda import _cycle, api
+from vmmprof.drivers.cuda.pools import Pools
 from vmmprof.drivers.protocol import PlacementUnavailableError
 from vmmprof.errors import NothingMeasuredError
 from vmmprof.placement import Condition
@@ -75,10 +77,10 @@ def _release(contexts: dict[int, Any]) -> None:
         raise failed
 
 
-def make_core(knows_locality_domains: bool) -> _cycle.CycleCore:
+def make_core(knows_locality_domains: bool, pools: bool = False) -> _cycle.CycleCore:
     """The timing core; NothingMeasuredError when the driver lacks an entry point."""
     try:
-        return _cycle.CycleCore(knows_locality_domains=knows_locality_domains)
+        return _cycle.CycleCore(knows_locality_domains=knows_locality_domains, pools=pools)
     except _cycle.MissingSymbolError as error:
         raise NothingMeasuredError(f"this CUDA driver has no {error}; the cycle needs it") from None
     except RuntimeError as error:
@@ -86,25 +88,14 @@ def make_core(knows_locality_domains: bool) -> _cycle.CycleCore:
         raise NothingMeasuredError(f"this CUDA driver is older than CUDA 12.0: {error}") from None
 
 
-def core_conditions(
-    conditions: Sequence[Condition], devices: Sequence[int]
-) -> list[tuple[int, int, int, bool, bool]]:
-    """Every condition on every device as CycleCore.prepare takes them, device by device."""
-    return [
-        (
-            device,
-            condition.size_bytes,
-            -1 if condition.placement.domain is None else condition.placement.domain,
-            condition.placement.compressible,
-            condition.placement.rdma,
-        )
-        for device in devices
-        for condition in conditions
-    ]
+def peer_devices(device: int, count: int) -> tuple[int, ...]:
+    """The others of ``count`` devices that access is granted to, the own one counted."""
+    others = [other for other in range(api.device_count()) if other != device]
+    return tuple(others[: max(0, count - 1)])
 
 
 class Team:
-    """Runs this process's part of bursts; ``devices`` are those it was prepared for."""
+    """Runs this process's part of bursts. Use as a context manager, inside the contexts."""
 
     def __init__(self, core: _cycle.CycleCore, contexts: dict[int, Any], process: int = 0) -> None:
         self._core = core
@@ -112,11 +103,47 @@ class Team:
         self._offsets = {device: i for i, device in enumerate(contexts)}
         self._process = process
         self._condition_count = 0
+        self._pools = Pools()
+
+    def __enter__(self) -> Team:
+        return self
+
+    def __exit__(
+        self,
+        kind: type[BaseException] | None,
+        error: BaseException | None,
+        trace: TracebackType | None,
+    ) -> None:
+        # The error that led here says more than what it keeps from being given back.
+        with suppress(api.CudaError) if error is not None else nullcontext():
+            self._pools.close()
 
     def prepare(self, conditions: Sequence[Condition]) -> None:
-        """Take the conditions that orders will index."""
+        """Take the conditions that orders will index, every one on every device."""
+        self._pools.close()
         self._condition_count = len(conditions)
-        self._core.prepare(core_conditions(conditions, list(self._contexts)))
+        self._core.prepare(
+            [
+                self._core_condition(device, condition)
+                for device in self._contexts
+                for condition in conditions
+            ]
+        )
+
+    def _core_condition(self, device: int, condition: Condition) -> _cycle.CoreCondition:
+        """A condition on a device as CycleCore.prepare takes it."""
+        placement, variant = condition.placement, condition.variant
+        return (
+            device,
+            condition.size_bytes,
+            -1 if placement.domain is None else placement.domain,
+            placement.compressible,
+            placement.rdma,
+            variant.chunk_bytes,
+            peer_devices(device, variant.peers),
+            variant.call_a_peer,
+            self._pools.of(device, condition),
+        )
 
     def run(self, order: Order, control: memoryview) -> list[WorkerRows]:
         """Run one burst's workers of this process and wait for them."""

@@ -28,15 +28,19 @@ def _serve(connection: Connection[Any, Any], control: memoryview, team: Team) ->
         except EOFError:
             return
         if kind == "prepare":
-            team.prepare(body)
-            connection.send("prepared")
+            try:
+                team.prepare(body)
+            except VmmprofError as error:
+                connection.send(str(error))
+            else:
+                connection.send("prepared")
         else:
             connection.send(team.run(body, control))
 
 
 def main(arguments: Sequence[str]) -> None:
-    """SOCKET-FD MEMORY-FD PROCESS KNOWS-DOMAINS DEVICE..."""
-    socket_fd, memory_fd, process, knows_domains, *devices = map(int, arguments)
+    """SOCKET-FD MEMORY-FD PROCESS KNOWS-DOMAINS POOLS DEVICE..."""
+    socket_fd, memory_fd, process, knows_domains, pools, *devices = map(int, arguments)
     # The one that started this process decides when to stop; a terminal's
     # Ctrl-C reaches both.
     for number in (signal.SIGINT, signal.SIGHUP):
@@ -47,9 +51,10 @@ def main(arguments: Sequence[str]) -> None:
     try:
         api.call("cuInit", 0)
         with primary_contexts(devices) as contexts:
-            team = Team(make_core(bool(knows_domains)), contexts, process)
-            connection.send("ready")
-            _serve(connection, control, team)
+            core = make_core(bool(knows_domains), bool(pools))
+            with Team(core, contexts, process) as team:
+                connection.send("ready")
+                _serve(connection, control, team)
     except VmmprofError as error:
         connection.send(str(error))
         sys.exit(1)
