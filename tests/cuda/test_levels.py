@@ -312,4 +312,4 @@ def test_a_victim_needs_a_driver_that_runs_threads(on_stub: Run, tmp_path: Path)
         *("--victim", "query"),
     )
     assert ended.returncode == 2
-    assert "--victim: --driver model:h200 runs one thread alone; leave it out" in ended.stderr
+    assert "--victim: --driver model:h200 runs the usual cycle in one thread; leave it out" in ended.stderr
