@@ -20,6 +20,7 @@ from driverpatch.initramfs import modules_in
 from driverpatch.journal import Journal
 from driverpatch.status import status
 from driverpatch.system import System
+from driverpatch.tree import TURING_FILE
 from tests.driver.conftest import ROOT
 from tests.driver.machine import (
     KERNEL,
@@ -409,6 +410,16 @@ def test_dkms_with_a_binary_resource_manager_is_said(machine_at: MachineMaker) -
     said = "\n".join(do_install(machine))
     assert "has the resource manager as a binary" in said
     assert not (machine.root / f"usr/src/nvidia-{VERSION}/patches").exists()
+
+
+def test_dkms_source_that_the_patches_do_not_fit_is_left_alone(machine_at: MachineMaker) -> None:
+    machine = machine_at()
+    source = machine.root / f"usr/src/nvidia-{VERSION}"
+    (source / TURING_FILE).write_text("patched by somebody else\n")
+    said = "\n".join(do_install(machine))
+    assert "is not what the patches are for" in " ".join(said.split())
+    assert not (source / "patches").exists()
+    assert "PATCH" not in (source / "dkms.conf").read_text()
 
 
 def test_command_line(machine_at: MachineMaker, capsys: pytest.CaptureFixture[str]) -> None:

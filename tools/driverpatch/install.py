@@ -5,6 +5,7 @@ from __future__ import annotations
 
 import fcntl
 import os
+import shutil
 import tempfile
 import textwrap
 from collections.abc import Callable, Iterator, Mapping
@@ -19,8 +20,10 @@ from driverpatch.elf import is_signed
 from driverpatch.errors import DriverError, RefusedError
 from driverpatch.initramfs import modules_in
 from driverpatch.journal import INSTALLED, INSTALLING, Journal, Manifest
-from driverpatch.series import Series
+from driverpatch.patching import apply_patches
+from driverpatch.series import Patch, Series
 from driverpatch.system import System, run, stem_of
+from driverpatch.tree import TURING_FILE
 
 Say = Callable[[str], None]
 
@@ -121,10 +124,27 @@ def plan_install(build: Build, system: System, series: Series, scratch: Path) ->
             f"{dkms.name}/{dkms.version} has the resource manager as a binary; a new kernel "
             "will get stock modules, run build and install for it again"
         )
+    elif dkms is not None and not _patches_fit(dkms, series.patches_of(build.patched.arm), scratch):
+        note = (
+            f"the source of {dkms.name}/{dkms.version} is not what the patches are for; a new "
+            "kernel will get modules built from it as it is"
+        )
     elif dkms is not None:
         note = f"{dkms.name}/{dkms.version} gets the patches, so that a new kernel has them"
         replacements += _dkms_replacements(dkms, build, system, series, scratch)
     return Plan(tuple(replacements), dkms, note, tuple(_images_with_copies(system)))
+
+
+def _patches_fit(dkms: DkmsTree, patches: list[Patch], scratch: Path) -> bool:
+    """Whether the patches apply to DKMS's own source: tried on a copy of the one file."""
+    copy = scratch / "dkms" / TURING_FILE
+    copy.parent.mkdir(parents=True)
+    shutil.copy2(dkms.source / TURING_FILE, copy)
+    try:
+        apply_patches(patches, scratch / "dkms")
+    except DriverError:
+        return False
+    return True
 
 
 def _module_replacements(system: System, name: str, built: Path) -> list[Replacement]:
