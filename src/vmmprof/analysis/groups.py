@@ -91,7 +91,7 @@ def _coded(values: npt.NDArray[Any]) -> tuple[IntArray | int, list[Any]]:
     return codes.astype(np.int32), distinct.tolist()
 
 
-def _condition_codes(
+def condition_codes(
     columns: Columns,
 ) -> tuple[npt.NDArray[np.int16 | np.int32], list[tuple[Condition, int]]]:
     """A small integer a row and the condition and attempt that each integer means."""
@@ -139,7 +139,7 @@ def _condition_order(condition: Condition) -> tuple[bool, bool, str, Level, int]
 
 def group_samples(columns: Columns, headline: str) -> list[Group]:
     """Groups in reporting order: by card state, placement (plain first), level, size, attempt."""
-    codes, meanings = _condition_codes(columns)
+    codes, meanings = condition_codes(columns)
     if not meanings:
         return []
     flags = np.asarray(columns["flags"], dtype=np.uint16)
