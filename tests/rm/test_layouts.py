@@ -182,11 +182,11 @@ def _values_in_headers(tree: Path, folder: Path) -> dict[str, int]:
 
 
 def test_the_drivers_own_headers_agree(tmp_path: Path) -> None:
-    tree = Path(os.environ.get("VMMPROF_DRIVER_TREE", "/nonexistent"))
+    tree = Path(os.environ.get("DRIVER_SRC", ""))
     skip_unless(
         "tree",
-        tree.is_dir() and shutil.which("cc") is not None,
-        "VMMPROF_DRIVER_TREE names no open-gpu-kernel-modules tree, or there is no C compiler",
+        (tree / "src/common/sdk/nvidia/inc").is_dir() and shutil.which("cc") is not None,
+        "DRIVER_SRC names no open-gpu-kernel-modules tree, or there is no C compiler",
     )
     seen = _values_in_headers(tree, tmp_path)
     for structure, name in DRIVER_NAMES.items():
