@@ -18,6 +18,7 @@ from vmmprof.cli.arguments import (
     device_set,
     duration_s,
     percentage,
+    rate_per_s,
     whole_number,
 )
 from vmmprof.drivers.select import CHOICES, PATCHES
@@ -140,6 +141,13 @@ def add_parser(subparsers: argparse._SubParsersAction[argparse.ArgumentParser]) 
         default=40,
         metavar="N",
         help="cycles of each worker in one visit of a level (default 40)",
+    )
+    several.add_argument(
+        "--rate",
+        type=rate_per_s,
+        metavar="R",
+        help="let each worker start R cycles a second, however long they take, and show the "
+        "latency from the intended start",
     )
     several.add_argument(
         "--victim",
@@ -391,6 +399,7 @@ def _request(arguments: argparse.Namespace, selection: Selection) -> Request:
             until_ci=arguments.until_ci,
             seed=arguments.seed,
             burst=arguments.burst,
+            rate=arguments.rate,
         ),
         pin=arguments.pin,
         lock=not arguments.no_lock,

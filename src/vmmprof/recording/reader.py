@@ -8,6 +8,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
+import numpy as np
 import pandas as pd
 import pyarrow as pa
 import pyarrow.parquet as pq
@@ -113,7 +114,7 @@ def _load_samples(path: Path) -> pd.DataFrame:
     samples: pd.DataFrame = table.to_pandas()
     for name, default in DEFAULTS.items():
         if name not in samples.columns:
-            samples[name] = default
+            samples[name] = np.nan if name.endswith("_ns") else default
     samples["cpu"] = samples["cpu"].fillna(-1).astype("int32")
     times = [name for name in samples.columns if name.endswith("_ns") and name != "start_ns"]
     return samples.astype(dict.fromkeys(times, "float64"))

@@ -107,7 +107,8 @@ def threshold_text(threshold: Threshold) -> str:
 
 
 def _headline_words(facts: Context) -> str:
-    return "sum of all calls" if facts.headline == "total" else f"{facts.headline} alone"
+    words = {"total": "sum of all calls", "latency": "from the intended start"}
+    return words.get(facts.headline, f"{facts.headline} alone")
 
 
 def _print_heading(console: Console, facts: Context) -> None:

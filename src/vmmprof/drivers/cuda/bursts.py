@@ -21,7 +21,9 @@ BoolArray = npt.NDArray[np.bool_]
 _CALLS = len(VMM_CYCLE.calls)
 # Columns of a worker's table, as in CycleCore.run_burst.
 _START, _END, _FIRST_CALL = 0, 1, 2
-_STATUS, _FAILED_CALL, _ORDINAL, _COMPRESSION, _CPU, _REPEAT = range(2 + _CALLS, 8 + _CALLS)
+_STATUS, _FAILED_CALL, _ORDINAL, _COMPRESSION, _CPU, _REPEAT, _INTENDED = range(
+    2 + _CALLS, 9 + _CALLS
+)
 
 
 def read_back_flags(
@@ -72,7 +74,7 @@ def to_burst(
     complete = _is_complete(workers, deaths, order)
     inside = in_window(_times(workers, deaths), order.samples, complete)[: len(workers)]
     table = (
-        np.concatenate([w.table for w in workers]) if workers else np.empty((0, _REPEAT + 1), int)
+        np.concatenate([w.table for w in workers]) if workers else np.empty((0, _INTENDED + 1), int)
     )
     ok = table[:, _STATUS] == 0
     flags = read_back_flags(
@@ -84,15 +86,19 @@ def to_burst(
         flags[~np.concatenate(inside)] |= np.uint16(Flag.OUTSIDE_WINDOW)
     calls_ns = np.ascontiguousarray(table[:, _FIRST_CALL : _FIRST_CALL + len(operation.calls)])
     lengths = [len(w.table) for w in workers]
+    total_ns = np.where(ok, calls_ns.sum(axis=1), NO_TIME_NS)
+    # Read-backs between the calls are in neither.
+    late_ns = table[:, _START] - table[:, _INTENDED]
     batch = Batch(
         visit=np.zeros(len(table), np.int32),
         start_ns=table[:, _START],
         calls_ns=calls_ns,
-        total_ns=np.where(ok, calls_ns.sum(axis=1), NO_TIME_NS),
+        total_ns=total_ns,
         status=table[:, _STATUS].astype(np.int32),
         failed_call=table[:, _FAILED_CALL].astype(np.int8),
         flags=flags,
         cpu=table[:, _CPU].astype(np.int32),
+        latency_ns=np.where(ok, late_ns + total_ns, NO_TIME_NS) if order.spacing_ns else None,
         workers=Workers(
             process=np.repeat(np.array([w.process for w in workers], np.int16), lengths),
             thread=np.repeat(np.array([w.thread for w in workers], np.int16), lengths),

@@ -60,7 +60,6 @@ class CudaDriver:
 
     name = "cuda"
     is_model = False
-    headline = "total"
     clock = "CLOCK_MONOTONIC"
 
     def __init__(self, device: int = 0) -> None:
@@ -80,6 +79,8 @@ class CudaDriver:
         # Read before the context takes its own memory.
         self.usage_before = nvml.usage(self.pci_bus_id)
         self.operation = VMM_CYCLE
+        self.headline = "total"
+        self._spacing_ns = 0
         self._core = make_core(self.domain_count is not None)
         self._conditions: list[Condition] = []
         self._stop_requested = False
@@ -120,6 +121,10 @@ class CudaDriver:
                     raise PlacementUnavailableError(
                         f"variant {variant}: device {device} cannot access device {peer}"
                     )
+
+    def use_rate(self, cycles_per_s: float) -> None:
+        self._spacing_ns = round(1e9 / cycles_per_s)
+        self.headline = "latency"
 
     def use_victim(self, victim: VictimRequest) -> None:
         self._require_device(victim.device)
@@ -263,6 +268,7 @@ class CudaDriver:
             threads=level.threads,
             worker_count=level.workers,
             samples=samples,
+            spacing_ns=self._spacing_ns,
         )
         workers, deaths = self._run_workers(order, level)
         burst = to_burst(

@@ -45,6 +45,7 @@ class Order:
     threads: int
     worker_count: int
     samples: int
+    spacing_ns: int = 0
 
 
 @contextmanager
@@ -160,6 +161,7 @@ class Team:
             self._process * len(devices),
             order.worker_count,
             order.samples,
+            order.spacing_ns,
         )
         return [
             WorkerRows(self._process, thread, device, *row)
