@@ -56,7 +56,7 @@ measure() {
         sweep "$1" --sizes 64M --variant chunks:2M --variant busy --variant chunks:2M+busy \
             --repeats 100 --burst 10
         ;;
-    green) sweep "$1" --sizes 2M,64M,1G --variant green:64 --repeats 30 --burst 20 ;;
+    green) sweep "$1" --sizes 2M,64M,1G --green-context 64 --repeats 30 --burst 20 ;;
     rate) sweep "$1" --sizes 64M --threads 1,4 --rate 1000 --repeats 30 ;;
     peers)
         sweep "$1" --sizes 2M,64M,1G --devices all --variant peers:2 --variant peers:2:calls

@@ -184,9 +184,9 @@ def _concurrent(driver: Driver, what: str) -> ConcurrentDriver:
 
 
 def _options(request: Request, plan: Plan) -> Options:
-    """The options as they are run: a plan without levels visits one cycle at a time."""
+    """The options as they are run: a plan that needs no bursts visits one cycle at a time."""
     if request.options.rate is not None or any(
-        condition.level != ALONE for condition in plan.conditions
+        condition.level != ALONE or condition.variant.needs_burst for condition in plan.conditions
     ):
         return request.options
     return replace(request.options, burst=None)

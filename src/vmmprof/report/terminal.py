@@ -22,7 +22,7 @@ from vmmprof.operations import Operation
 from vmmprof.recording.reader import Recording, load_victims
 from vmmprof.report.context import Context, context
 from vmmprof.report.numbers import MISSING, mib_text, plain, ratio, us, with_interval
-from vmmprof.report.scaling import has_levels, left_out_line, scaling_table, scalings
+from vmmprof.report.scaling import has_bursts, left_out_line, scaling_table, scalings
 from vmmprof.report.tables import new_table
 from vmmprof.report.victims import victim_table, victim_title
 from vmmprof.sizes import format_size
@@ -39,7 +39,7 @@ def print_recording(
     facts = context(recording)
     placements = overview(recording.samples, recording.operation, recording.headline)
     _print_heading(console, facts)
-    if has_levels(placements):
+    if has_bursts(placements):
         _print_scalings(console, placements, facts)
     else:
         _print_placements(console, placements, facts, recording.operation, calls)

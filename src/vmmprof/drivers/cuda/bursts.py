@@ -9,12 +9,18 @@ import numpy as np
 import numpy.typing as npt
 
 from vmmprof.drivers.cuda import api
+from vmmprof.drivers.cuda.busy import LIMIT_NS
 from vmmprof.drivers.cuda.processes import Death
 from vmmprof.drivers.cuda.team import Order, WorkerRows
 from vmmprof.drivers.protocol import NO_TIME_NS, Batch, Burst, WorkerFailure, Workers
 from vmmprof.drivers.window import Window, WorkerTimes, in_window, window
 from vmmprof.operations import VMM_CYCLE, Operation
 from vmmprof.recording.schema import Flag
+
+_KERNEL_ENDED = (
+    f"did not run throughout the burst (its limit is {LIMIT_NS // 10**9} s: a call may wait for "
+    "it, or --burst is too large)"
+)
 
 BoolArray = npt.NDArray[np.bool_]
 
@@ -70,6 +76,8 @@ def to_burst(
 ) -> Burst:
     """The burst that ``order`` made of ``workers``; ``deaths`` are of processes without rows."""
     failures = [death.failure for death in deaths]
+    if any(worker.kernel_ended for worker in workers):
+        failures.append(WorkerFailure("the kernel in flight", _KERNEL_ENDED))
     failures += [f for f in (_failure(w, operation) for w in workers) if f is not None]
     complete = _is_complete(workers, deaths, order)
     inside = in_window(_times(workers, deaths), order.samples, complete)[: len(workers)]
@@ -82,6 +90,8 @@ def to_burst(
         None if wanted_ordinal is None else table[:, _ORDINAL] == wanted_ordinal,
         table[:, _COMPRESSION] == wanted_compression,
     )
+    if any(worker.kernel_ended for worker in workers):
+        inside = [np.zeros_like(one) for one in inside]
     if inside:
         flags[~np.concatenate(inside)] |= np.uint16(Flag.OUTSIDE_WINDOW)
     calls_ns = np.ascontiguousarray(table[:, _FIRST_CALL : _FIRST_CALL + len(operation.calls)])

@@ -14,6 +14,7 @@ import numpy.typing as npt
 
 from vmmprof.drivers.cuda import _cycle, api, nvml
 from vmmprof.drivers.cuda.bursts import burst_window, read_back_flags, to_burst
+from vmmprof.drivers.cuda.green import domain_of, sm_count
 from vmmprof.drivers.cuda.processes import Death, Processes
 from vmmprof.drivers.cuda.scatter import scattered as scattered_card
 from vmmprof.drivers.cuda.team import (
@@ -115,12 +116,32 @@ class CudaDriver:
             raise PlacementUnavailableError(
                 f"variant {variant}: this machine has {self.device_count} CUDA device(s)"
             )
+        if variant.green:
+            self._require_green(variant)
         for device in self._all_devices if variant.peers > 1 else ():
             for peer in peer_devices(device, variant.peers):
                 if not api.call("cuDeviceCanAccessPeer", device, peer):
                     raise PlacementUnavailableError(
                         f"variant {variant}: device {device} cannot access device {peer}"
                     )
+
+    def _require_green(self, variant: Variant) -> None:
+        sms = api.attribute(self._device, "MULTIPROCESSOR_COUNT") or 0
+        if variant.green.isdecimal() and int(variant.green) > sms:
+            raise PlacementUnavailableError(
+                f"variant {variant}: device {self.device} has {sms} SMs"
+            )
+        for worker in range(self.domain_count or 1):
+            domain = domain_of(variant.green, worker, self.domain_count or 1)
+            if domain is not None and domain >= (self.domain_count or 0):
+                raise PlacementUnavailableError(
+                    f"variant {variant}: device {self.device} has {self.domain_count or 0} known "
+                    "locality domain(s); name a number of SMs instead"
+                )
+            try:
+                sm_count(self.device, variant.green, domain)
+            except (api.CudaError, NothingMeasuredError) as error:
+                raise PlacementUnavailableError(f"variant {variant}: {error}") from None
 
     def use_rate(self, cycles_per_s: float) -> None:
         self._spacing_ns = round(1e9 / cycles_per_s)
@@ -146,7 +167,7 @@ class CudaDriver:
 
     def __enter__(self) -> CudaDriver:
         self._contexts = self._undo.enter_context(primary_contexts(self._all_devices))
-        self._team = self._undo.enter_context(Team(self._core, self._contexts))
+        self._team = self._undo.enter_context(Team(self._core, self._contexts, self.domain_count))
         if self._victim_request is not None:
             self._victim = self._undo.enter_context(
                 prepared_victim(
@@ -215,7 +236,7 @@ class CudaDriver:
                 Processes(
                     count,
                     self._all_devices,
-                    self.domain_count is not None,
+                    self.domain_count,
                     pools=self.operation is POOL_CYCLE,
                 )
             )
