@@ -10,8 +10,8 @@ from vmmprof.errors import UsageError
 from vmmprof.sizes import KIB, MIB, parse_size
 
 _HINT = (
-    "variants are chunks:SIZE, peers:N, peers:N:calls, busy, pool:cold, pool:warm, green:N and "
-    "green:domainN, joined by +"
+    "variants are chunks:SIZE, peers:N, peers:N:calls, busy, pool:cold, pool:warm, green:N, "
+    "green:domainN and green:domains, joined by +"
 )
 POOLS = ("cold", "warm")
 
@@ -24,8 +24,8 @@ class Variant:
     0 for one chunk. ``peers``: access is granted to this many devices, 0 for
     the own one alone; ``call_a_peer``: with a call for each. ``busy``: a long
     kernel is in flight. ``pool``: ``cold`` or ``warm`` for memory of such a
-    pool. ``green``: in a green context of that many SMs, or of the SMs of
-    ``domainN``.
+    pool. ``green``: in a green context of that many SMs, of the SMs of
+    ``domainN``, or (``domains``) thread by thread of one domain after the other.
     """
 
     chunk_bytes: int = 0
@@ -34,6 +34,11 @@ class Variant:
     busy: bool = False
     pool: str = ""
     green: str = ""
+
+    @property
+    def needs_burst(self) -> bool:
+        """Whether it takes a thread of its own, or something that is started for many cycles."""
+        return self.busy or bool(self.green)
 
     def __str__(self) -> str:
         parts = []
@@ -81,7 +86,7 @@ def _parse_word(word: str) -> dict[str, int | bool | str] | None:
         return {"chunk_bytes": parse_size(rest)}
     if kind == "pool" and rest in POOLS:
         return {"pool": rest}
-    if kind == "green" and re.fullmatch(r"[1-9]\d*|domain\d+", rest):
+    if kind == "green" and re.fullmatch(r"[1-9]\d*|domain\d+|domains", rest):
         return {"green": rest}
     peers = re.fullmatch(r"([1-9]\d*)(:calls)?", rest)
     if kind == "peers" and peers is not None:

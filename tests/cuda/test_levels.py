@@ -312,4 +312,43 @@ def test_a_victim_needs_a_driver_that_runs_threads(on_stub: Run, tmp_path: Path)
         *("--victim", "query"),
     )
     assert ended.returncode == 2
-    assert "--victim: --driver model:h200 runs the usual cycle in one thread; leave it out" in ended.stderr
+    assert (
+        "--victim: --driver model:h200 runs the usual cycle in one thread; leave it out"
+        in ended.stderr
+    )
+
+
+# -- an open loop -------------------------------------------------------------
+
+
+def test_an_open_loop_starts_by_the_clock_and_counts_from_the_intended_start(sweep: Sweep) -> None:
+    ended, samples = sweep(
+        *("--rate", "2000", "--threads", "1,2", "--repeats", "2", "--warmup", "0"),
+        *("--burst", "10", "--json"),
+    )
+    assert ended.returncode == 0, ended.stderr
+    assert json.loads(ended.stdout)["headline"] == "latency"
+    cycles = samples[samples["repeat"] > 0].sort_values(["threads", "round", "thread", "repeat"])
+    late_ns = cycles["latency_ns"] - cycles["total_ns"]
+    assert (late_ns >= 0).all()
+    intended = cycles.assign(intended_ns=cycles["start_ns"] - late_ns.astype("int64"))
+    for _, worker in intended.groupby(["threads", "round", "thread"]):
+        spacing = worker["intended_ns"].diff() / worker["repeat"].diff()
+        assert (spacing.dropna() == 500_000).all()
+
+
+def test_a_slow_cycle_makes_those_behind_it_late(sweep: Sweep) -> None:
+    # Each cycle takes 2 ms and one should start every ms: the tenth is 9 ms late.
+    _, samples = sweep(
+        *("--rate", "1000", "--repeats", "1", "--warmup", "0", "--burst", "10"),
+        latency="cuMemCreate:2000000",
+    )
+    cycles = samples[samples["repeat"] > 0].sort_values("repeat")
+    late_ns = (cycles["latency_ns"] - cycles["total_ns"]).to_numpy()
+    assert late_ns[9] >= 9_000_000
+    assert (late_ns[1:] > late_ns[:-1]).all()
+
+
+def test_a_closed_loop_has_no_latency(sweep: Sweep) -> None:
+    _, samples = sweep("--threads", "2", "--repeats", "1", "--warmup", "0", "--burst", "3")
+    assert samples["latency_ns"].isna().all()

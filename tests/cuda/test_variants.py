@@ -129,3 +129,55 @@ def test_what_a_pool_cannot_be_asked_for_is_said(sweep: Sweep) -> None:
     )
     assert ended.returncode == 4
     assert "a memory pool cannot be asked for such memory" in ended.stderr
+
+
+def test_green_contexts_are_made_for_each_thread_and_given_back(sweep: Sweep) -> None:
+    ended, recording = sweep(
+        *("--sizes", "2M", "--placement", "device", "--threads", "1,3", "--burst", "4"),
+        *("--green-context", "16", "--green-context", "domain:1", "--green-context", "domains"),
+    )
+    assert ended.returncode == 0, ended.stderr
+    assert ended.ledger.is_empty and ended.ledger.violations == []
+    assert set(counts(recording.samples)) == {"", "green:16", "green:domain1", "green:domains"}
+    assert ended.ledger.calls["cuGreenCtxCreate"] == 3 * 3
+    # Whether it can be had is asked first: 16 SMs once for each of two domains.
+    assert ended.ledger.calls["cuDevSmResourceSplitByCount"] == 3 + 2
+
+
+def test_a_green_context_in_worker_processes_is_given_back_too(sweep: Sweep) -> None:
+    ended, _ = sweep(
+        *("--sizes", "2M", "--placement", "device", "--processes", "2", "--burst", "4"),
+        *("--green-context", "16"),
+    )
+    assert ended.returncode == 0, ended.stderr
+    assert ended.ledger.is_empty and ended.ledger.violations == []
+
+
+@pytest.mark.parametrize(
+    ("which", "domains", "reason"),
+    [
+        ("domain:2", 2, "device 0 has 2 known locality domain(s); name a number of SMs"),
+        ("domain:0", 0, "device 0 has 0 known locality domain(s); name a number of SMs"),
+        ("100000", 2, "variant green:100000: device 0 has 144 SMs"),
+    ],
+)
+def test_a_green_context_that_cannot_be_had_is_said(
+    sweep: Sweep, which: str, domains: int, reason: str
+) -> None:
+    ended, recording = sweep(
+        *("--sizes", "2M", "--placement", "device", "--green-context", which), domains=domains
+    )
+    assert ended.returncode == 4
+    assert reason in ended.stderr
+    assert counts(recording.samples) == {"": 3}
+
+
+def test_a_kernel_that_does_not_stay_in_flight_voids_the_burst(sweep: Sweep) -> None:
+    # The stub's kernels are over at once, which must never pass for a busy GPU.
+    ended, recording = sweep(*("--sizes", "2M", "--placement", "device", "--variant", "busy"))
+    assert ended.returncode == 4
+    assert "the kernel in flight: did not run throughout the burst" in ended.stderr
+    assert ended.ledger.is_empty and ended.ledger.violations == []
+    busy = recording.samples[recording.samples["variant"] == "busy"]
+    assert len(busy) and (busy["flags"] & int(Flag.OUTSIDE_WINDOW) != 0).all()
+    assert (recording.samples["flags"] == 0).any()

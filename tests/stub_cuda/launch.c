@@ -4,6 +4,7 @@
  */
 #include "stub.h"
 
+#include <stdlib.h>
 #include <string.h>
 
 #define MAX_BLOCK_THREADS 1024
@@ -161,4 +162,50 @@ CUresult CUDAAPI cuLaunchKernel(CUfunction f, unsigned int gridDimX, unsigned in
     struct shape grid = {gridDimX, gridDimY, gridDimZ};
     struct shape block = {blockDimX, blockDimY, blockDimZ};
     SERVE(cuLaunchKernel, launch(call, f, grid, block, hStream, kernelParams, extra));
+}
+
+/* Host memory: an object of the ledger with the bytes behind it. */
+
+struct host_memory {
+    struct object object;
+    void *bytes;
+};
+
+static CUresult allocate_host(const struct call *call, void **out, size_t size, unsigned int flags)
+{
+    int device;
+    CUresult result = current_context(call, &device);
+    if (result != CUDA_SUCCESS)
+        return result;
+    if (out == NULL || size == 0 || flags > 7)
+        return violation(call, CUDA_ERROR_INVALID_VALUE, "%zu bytes with flags 0x%x", size, flags);
+    struct host_memory *memory = object_new(OBJECT_HOST_MEMORY, sizeof *memory, device);
+    memory->bytes = calloc(1, size);
+    if (memory->bytes == NULL)
+        abort();
+    *out = memory->bytes;
+    return CUDA_SUCCESS;
+}
+
+CUresult CUDAAPI cuMemHostAlloc(void **pp, size_t bytesize, unsigned int Flags)
+{
+    SERVE(cuMemHostAlloc, allocate_host(call, pp, bytesize, Flags));
+}
+
+/* The bytes stay: a stale pointer reads what was there, as with a driver's cache. */
+static CUresult free_host(const struct call *call, const void *bytes)
+{
+    for (struct object *object = object_next(NULL, OBJECT_HOST_MEMORY); object != NULL;
+         object = object_next(object, OBJECT_HOST_MEMORY)) {
+        if (((struct host_memory *)object)->bytes == bytes) {
+            object_end(object);
+            return CUDA_SUCCESS;
+        }
+    }
+    return violation(call, CUDA_ERROR_INVALID_VALUE, "no such host memory");
+}
+
+CUresult CUDAAPI cuMemFreeHost(void *p)
+{
+    SERVE(cuMemFreeHost, free_host(call, p));
 }

@@ -30,6 +30,7 @@ static const char *const tally_names[TALLY_COUNT] = {
     [TALLY_STREAMS] = "streams",
     [TALLY_MODULES] = "modules",
     [TALLY_POOLS] = "pools",
+    [TALLY_HOST_MEMORY] = "host_memory",
     [TALLY_POOL_ALLOCATIONS] = "pool_allocations",
     [TALLY_RESERVED_BYTES] = "reserved_bytes",
     [TALLY_ALLOCATED_BYTES] = "allocated_bytes",

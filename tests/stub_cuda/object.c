@@ -15,6 +15,7 @@ static const enum tally tallies[] = {
     [OBJECT_MODULE] = TALLY_MODULES,
     [OBJECT_FUNCTION] = TALLY_COUNT, /* goes with its module */
     [OBJECT_POOL] = TALLY_POOLS,
+    [OBJECT_HOST_MEMORY] = TALLY_HOST_MEMORY,
     [OBJECT_GREEN_CONTEXT] = TALLY_GREEN_CONTEXTS,
 };
 

@@ -19,7 +19,7 @@ VARIANTS = st.builds(
     call_a_peer=st.booleans(),
     busy=st.booleans(),
     pool=st.sampled_from(["", "cold", "warm"]),
-    green=st.sampled_from(["", "16", "domain1"]),
+    green=st.sampled_from(["", "16", "domain1", "domains"]),
 )
 
 
@@ -33,7 +33,18 @@ def test_the_usual_cycle_has_no_name() -> None:
 
 
 @pytest.mark.parametrize(
-    "text", ["chunks", "chunks:x", "peers:0", "peers:2:2", "pool:hot", "green:0", "busy:1", "fast"]
+    "text",
+    [
+        "chunks",
+        "chunks:x",
+        "peers:0",
+        "peers:2:2",
+        "pool:hot",
+        "green:0",
+        "green:domain",
+        "busy:1",
+        "fast",
+    ],
 )
 def test_what_is_no_variant_is_bad_input(text: str) -> None:
     with pytest.raises(UsageError):

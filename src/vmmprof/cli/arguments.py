@@ -65,3 +65,10 @@ def device_set(text: str) -> tuple[int, ...]:
     if len(set(devices)) < len(devices):
         raise UsageError(f"--devices {text!r} names a device twice")
     return tuple(devices)
+
+
+def rate_per_s(text: str) -> float:
+    """``1000`` or ``0.5`` cycles a second."""
+    if re.fullmatch(r"\d+(?:\.\d+)?", text) is None or not 1e-3 <= float(text) <= 1e7:
+        raise UsageError(f"--rate {text!r} is not a number of cycles a second, such as 1000")
+    return float(text)

@@ -18,6 +18,7 @@ from vmmprof.cli.arguments import (
     device_set,
     duration_s,
     percentage,
+    rate_per_s,
     whole_number,
 )
 from vmmprof.drivers.select import CHOICES, PATCHES
@@ -85,7 +86,15 @@ def add_parser(subparsers: argparse._SubParsersAction[argparse.ArgumentParser]) 
         action="append",
         metavar="VARIANT",
         help="also measure the cycle otherwise: chunks:SIZE (memory in chunks), peers:N (access "
-        "for N devices in one call), peers:N:calls (in N calls), joined by +; repeatable",
+        "for N devices in one call), peers:N:calls (in N calls), busy (a long kernel in flight), "
+        "joined by +; repeatable",
+    )
+    what.add_argument(
+        "--green-context",
+        action="append",
+        metavar="SMS",
+        help="also measure in a green context: of that many SMs, of those of domain:N, or domains: "
+        "a thread in each; repeatable",
     )
     what.add_argument(
         "--scatter",
@@ -140,6 +149,13 @@ def add_parser(subparsers: argparse._SubParsersAction[argparse.ArgumentParser]) 
         default=40,
         metavar="N",
         help="cycles of each worker in one visit of a level (default 40)",
+    )
+    several.add_argument(
+        "--rate",
+        type=rate_per_s,
+        metavar="R",
+        help="let each worker start R cycles a second, however long they take, and show the "
+        "latency from the intended start",
     )
     several.add_argument(
         "--victim",
@@ -332,10 +348,14 @@ def _variants(arguments: argparse.Namespace) -> list[Variant]:
     """The usual cycle first, as the control of all; pools are measured cold and warm."""
     from vmmprof.variant import POOLS, STANDARD, Variant, parse_variant
 
-    asked = [parse_variant(text) for text in arguments.variant or ()]
+    texts = list(arguments.variant or ())
+    texts += [f"green:{text.replace(':', '')}" for text in arguments.green_context or ()]
+    asked = [parse_variant(text) for text in texts]
     if arguments.api == "pool":
         if asked:
-            raise UsageError("--variant changes a VMM cycle; leave it out with --api pool")
+            raise UsageError(
+                "--variant and --green-context change a VMM cycle; leave them out with --api pool"
+            )
         return [Variant(pool=kind) for kind in POOLS]
     if any(variant.pool for variant in asked):
         raise UsageError("--variant pool: ask for --api pool, which measures cold and warm")
@@ -391,6 +411,7 @@ def _request(arguments: argparse.Namespace, selection: Selection) -> Request:
             until_ci=arguments.until_ci,
             seed=arguments.seed,
             burst=arguments.burst,
+            rate=arguments.rate,
         ),
         pin=arguments.pin,
         lock=not arguments.no_lock,

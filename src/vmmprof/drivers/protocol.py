@@ -54,7 +54,9 @@ class Batch:
     not know every call, and the reverse. status: the driver's error code of
     the failed call, 0 = success. failed_call: its index, or NO_FAILED_CALL.
     flags: bits of recording.schema.Flag set by read-backs. cpu: that the cycle
-    ran on, None where a driver does not say. workers: None for one cycle a visit.
+    ran on, None where a driver does not say. latency_ns: from the intended start
+    to the end of the calls in an open loop, None in a closed one. workers: None
+    for one cycle a visit.
     """
 
     visit: npt.NDArray[np.int32]
@@ -65,6 +67,7 @@ class Batch:
     failed_call: npt.NDArray[np.int8]
     flags: npt.NDArray[np.uint16]
     cpu: npt.NDArray[np.int32] | None = None
+    latency_ns: npt.NDArray[np.int64] | None = None
     workers: Workers | None = None
 
     def __len__(self) -> int:
@@ -222,6 +225,13 @@ class ConcurrentDriver(Driver, Protocol):
 
     def require_variant(self, placement: Placement, variant: Variant) -> None:
         """PlacementUnavailableError when the placement cannot be measured so here."""
+        ...
+
+    def use_rate(self, cycles_per_s: float) -> None:
+        """Let each worker of a burst start cycles at this rate, however long they take.
+
+        ``latency`` becomes the headline.
+        """
         ...
 
     def use_victim(self, victim: VictimRequest) -> None:

@@ -42,6 +42,8 @@ class Options:
 
     ``burst``: cycles of each worker in one visit, all workers at the same time
     (the driver is a ConcurrentDriver then); None: a visit is one cycle, alone.
+    ``rate``: cycles a second that each worker of a burst starts; None: the next
+    one as soon as one has ended.
     """
 
     repeats: int = 30
@@ -51,6 +53,7 @@ class Options:
     until_ci: float | None = None
     seed: int = 0
     burst: int | None = None
+    rate: float | None = None
 
 
 @dataclass

@@ -86,6 +86,11 @@ class Samples:
                     for i, call in enumerate(self._operation.calls)
                 },
                 "total_ns": batch.total_ns,
+                "latency_ns": (
+                    np.full(len(batch), -1, np.int64)
+                    if batch.latency_ns is None
+                    else batch.latency_ns
+                ),
                 "flags": flags,
             }
         )
@@ -178,7 +183,7 @@ class Samples:
         self.flush()
         frame = pd.concat(self._kept, ignore_index=True)
         frame["placement"] = frame["placement"].astype("category")
-        for name in (*self._operation.calls, "total"):
+        for name in (*self._operation.calls, "total", "latency"):
             values = frame[f"{name}_ns"].astype("float64")
             frame[f"{name}_ns"] = values.where(values >= 0)
         return frame

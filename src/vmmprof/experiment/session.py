@@ -119,6 +119,8 @@ def _measure(
         _concurrent(driver, "--devices").use_devices(request.device_sets)
     if request.api != "vmm":
         _concurrent(driver, "--api").use_api(request.api)
+    if request.options.rate is not None:
+        _concurrent(driver, "--rate").use_rate(request.options.rate)
     if request.victim is not None:
         _concurrent(driver, "--victim").use_victim(request.victim)
     stack.enter_context(driver)
@@ -182,8 +184,10 @@ def _concurrent(driver: Driver, what: str) -> ConcurrentDriver:
 
 
 def _options(request: Request, plan: Plan) -> Options:
-    """The options as they are run: a plan without levels visits one cycle at a time."""
-    if any(condition.level != ALONE for condition in plan.conditions):
+    """The options as they are run: a plan that needs no bursts visits one cycle at a time."""
+    if request.options.rate is not None or any(
+        condition.level != ALONE or condition.variant.needs_burst for condition in plan.conditions
+    ):
         return request.options
     return replace(request.options, burst=None)
 

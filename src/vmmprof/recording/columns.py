@@ -60,7 +60,7 @@ class StoredColumns:
         if name not in self._names:
             if name not in DEFAULTS:
                 raise KeyError(name)
-            return _constant(DEFAULTS[name], self._length)
+            return _missing(name, self._length)
         if name.endswith("_ns"):
             self._last_time = ("", None)  # given up first, so that two are never held
             self._last_time = (name, self._read(name))
@@ -92,13 +92,17 @@ class StoredColumns:
             samples: pd.DataFrame = table.to_pandas()
         for name, default in DEFAULTS.items():
             if name not in samples.columns:
-                samples[name] = default
+                samples[name] = np.nan if name.endswith("_ns") else default
         samples["cpu"] = samples["cpu"].fillna(DEFAULTS["cpu"]).astype("int32")
         times = [name for name in samples.columns if name.endswith("_ns") and name != "start_ns"]
         return samples.astype(dict.fromkeys(times, "float64"))
 
 
-def _constant(value: int | str, length: int) -> Any:
+def _missing(name: str, length: int) -> Any:
+    """A column that a recording lacks: its default in every row, no time as NaN."""
+    value = DEFAULTS[name]
+    if name.endswith("_ns"):
+        return np.full(length, np.nan)
     if isinstance(value, str):
         return pd.Categorical([value]).take(np.zeros(length, np.intp))
     return np.full(length, value, np.int32)

@@ -44,6 +44,7 @@ DEFAULTS: dict[str, int | str] = {
     "threads": 1,
     "devices": 1,
     "variant": "",
+    "latency_ns": -1,
 }
 
 DISCARDED = Flag.WRONG_ORDINAL | Flag.WRONG_COMPRESSION
@@ -72,6 +73,7 @@ def samples_schema(operation: Operation) -> pa.Schema:
             pa.field("start_ns", pa.int64(), nullable=False),
             *(pa.field(f"{call}_ns", pa.int64()) for call in operation.calls),
             pa.field("total_ns", pa.int64()),
+            pa.field("latency_ns", pa.int64()),
             pa.field("flags", pa.uint16(), nullable=False),
         ]
     )

@@ -172,7 +172,8 @@ def ratio_figure(placements: list[PlacementOverview], facts: Context) -> Figure 
 
 
 def _headline_words(facts: Context) -> str:
-    return "the sum of all calls" if facts.headline == "total" else f"{facts.headline} alone"
+    words = {"total": "the sum of all calls", "latency": "from the intended start"}
+    return words.get(facts.headline, f"{facts.headline} alone")
 
 
 def breakdown_figure(

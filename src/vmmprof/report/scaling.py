@@ -10,7 +10,7 @@ from rich.table import Table
 
 from vmmprof.analysis.overview import PlacementOverview
 from vmmprof.analysis.summary import ConditionSummary
-from vmmprof.placement import ALONE, Level
+from vmmprof.placement import Level
 from vmmprof.report.numbers import MISSING, plain, ratio, us, with_interval
 from vmmprof.report.tables import new_table
 from vmmprof.sizes import format_size
@@ -31,9 +31,9 @@ class Scaling:
         return sorted(summaries, key=lambda s: (s.condition.size_bytes, s.condition.level))
 
 
-def has_levels(placements: Sequence[PlacementOverview]) -> bool:
-    """Whether anything was measured with more than one worker."""
-    return any(placement.level != ALONE for placement in placements)
+def has_bursts(placements: Sequence[PlacementOverview]) -> bool:
+    """Whether visits were bursts, which have a rate."""
+    return any(s.cycles_per_s is not None for p in placements for s in p.headlines)
 
 
 def scalings(placements: Sequence[PlacementOverview]) -> list[Scaling]:

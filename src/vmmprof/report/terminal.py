@@ -22,7 +22,7 @@ from vmmprof.operations import Operation
 from vmmprof.recording.reader import Recording, load_victims
 from vmmprof.report.context import Context, context
 from vmmprof.report.numbers import MISSING, mib_text, plain, ratio, us, with_interval
-from vmmprof.report.scaling import has_levels, left_out_line, scaling_table, scalings
+from vmmprof.report.scaling import has_bursts, left_out_line, scaling_table, scalings
 from vmmprof.report.tables import new_table
 from vmmprof.report.victims import victim_table, victim_title
 from vmmprof.sizes import format_size
@@ -39,7 +39,7 @@ def print_recording(
     facts = context(recording)
     placements = overview(recording.columns, recording.operation, recording.headline)
     _print_heading(console, facts)
-    if has_levels(placements):
+    if has_bursts(placements):
         _print_scalings(console, placements, facts)
     else:
         _print_placements(console, placements, facts, recording.operation, calls)
@@ -107,7 +107,8 @@ def threshold_text(threshold: Threshold) -> str:
 
 
 def _headline_words(facts: Context) -> str:
-    return "sum of all calls" if facts.headline == "total" else f"{facts.headline} alone"
+    words = {"total": "sum of all calls", "latency": "from the intended start"}
+    return words.get(facts.headline, f"{facts.headline} alone")
 
 
 def _print_heading(console: Console, facts: Context) -> None:

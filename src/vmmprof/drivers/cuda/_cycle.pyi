@@ -59,4 +59,5 @@ class CycleCore:
         first_worker: int,
         worker_count: int,
         samples: int,
+        spacing_ns: int = ...,
     ) -> list[tuple[npt.NDArray[np.int64], int, bool]]: ...

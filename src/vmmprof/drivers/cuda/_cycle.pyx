@@ -82,9 +82,10 @@ cdef extern from "burst.hpp" namespace "vmmprof" nogil:
         cbool leaked
         vector[Row] rows
         vector[uint32_t] repeat
+        vector[int64_t] intended_ns
     cdef cppclass Burst:
         Burst(const EntryPoints &, vector[BurstWorker] &, BurstControl &, uint32_t workers,
-              uint32_t samples) except +
+              uint32_t samples, int64_t spacing_ns) except +
         cbool wait_ms(int)
         void halt()
 
@@ -289,18 +290,21 @@ cdef class CycleCore:
                 cpu[:done], leaked)
 
     def run_burst(self, workers, unsigned char[::1] control not None, uint32_t first_worker,
-                  uint32_t worker_count, uint32_t samples):
+                  uint32_t worker_count, uint32_t samples, int64_t spacing_ns=0):
         """Run a thread for each of ``workers``, (context address, condition index) pairs.
 
         ``worker_count`` is that of all processes that meet in ``control``;
         ``first_worker`` is how many of them other processes have before. Each
         thread runs one cycle, waits for all, and goes on until every one of
         them has ``samples`` more (burst.hpp); the burst ends early when a cycle
-        fails, when control is halted, or after request_stop().
+        fails, when control is halted, or after request_stop(). With
+        ``spacing_ns`` each thread starts a cycle every so often, or at once when
+        that is past.
 
         Returns a (rows, context_status, leaked) of each worker. ``rows`` is
-        int64 of shape (n, 15): start, end, the seven calls, status, failed
-        call, ordinal, compression, cpu, number of the cycle, in that order.
+        int64 of shape (n, 16): start, end, the seven calls, status, failed
+        call, ordinal, compression, cpu, number of the cycle, intended start, in
+        that order.
         """
         cdef vector[BurstWorker] here
         cdef BurstWorker *worker
@@ -317,7 +321,7 @@ cdef class CycleCore:
             here[i].index = first_worker + <uint32_t>i
             here[i].context = <cydriver.CUcontext><uintptr_t>context
             here[i].condition = &self.conditions[<size_t>condition]
-        burst = new Burst(self.entry_points, here, meeting[0], worker_count, samples)
+        burst = new Burst(self.entry_points, here, meeting[0], worker_count, samples, spacing_ns)
         try:
             while not ended:
                 if self.stop.load():
@@ -335,7 +339,7 @@ cdef object _burst_rows(const BurstWorker *worker):
     cdef size_t n = worker.rows.size(), i
     cdef int c
     cdef const Row *row
-    table = np.empty((n, CALL_COUNT + 8), np.int64)
+    table = np.empty((n, CALL_COUNT + 9), np.int64)
     cdef int64_t[:, ::1] view = table
     for i in range(n):
         row = &worker.rows[i]
@@ -349,6 +353,7 @@ cdef object _burst_rows(const BurstWorker *worker):
         view[i, CALL_COUNT + 5] = row.compression
         view[i, CALL_COUNT + 6] = row.cpu
         view[i, CALL_COUNT + 7] = worker.repeat[i]
+        view[i, CALL_COUNT + 8] = worker.intended_ns[i]
     return table
 
 

@@ -59,7 +59,24 @@ struct BurstWorker {
     bool leaked;
     std::vector<Row> rows;         // the first one ran before the common start
     std::vector<uint32_t> repeat;  // of each row: its cycle's number, 0 the first one
+    // Of each row: when its cycle was to start, its start where none was intended.
+    std::vector<int64_t> intended_ns;
 };
+
+// When cycles are to start: an open loop goes by the clock and not by when the
+// cycle before has ended, so that a wait shows as lateness of all that it held up.
+struct Schedule {
+    int64_t spacing_ns;  // 0: a closed loop
+    int64_t begin_ns;    // of the first cycle
+
+    int64_t intended(uint32_t number) const { return begin_ns + static_cast<int64_t>(number) * spacing_ns; }
+};
+
+// Awake, so that a start is not late by the timer's slack.
+inline void wait_until(int64_t when_ns, const BurstControl &control) {
+    while (now_ns() < when_ns && control.halted.load(std::memory_order_acquire) == 0)
+        std::this_thread::yield();
+}
 
 // Locks are not fair: while one worker waits for its turn another can run
 // thousands of cycles. Rows are kept up to this multiple of the samples; from
@@ -81,20 +98,24 @@ inline void wait_for_all(const std::atomic<uint32_t> &arrived, uint32_t workers,
 // cycles are not cut off more often than short ones. A failed cycle ends the
 // burst for all.
 inline void run_worker(const EntryPoints &cuda, BurstWorker &worker, BurstControl &control, uint32_t workers,
-                       uint32_t samples) {
+                       uint32_t samples, int64_t spacing_ns) {
     worker.leaked = false;
     worker.context_status = cuda.ctx_set_current(worker.context);
     const size_t kept = KEPT_MULTIPLE * samples + 1;
     worker.rows.reserve(kept);
     worker.repeat.reserve(kept);
+    worker.intended_ns.reserve(kept);
     uint32_t number = 0;
     auto cycle = [&] {
         if (worker.rows.size() < kept) {
             worker.rows.emplace_back();
             worker.repeat.emplace_back();
+            worker.intended_ns.emplace_back();
         }
         worker.repeat.back() = number++;
-        return run_cycle(cuda, *worker.condition, worker.rows.back(), worker.leaked);
+        const bool ok = run_cycle(cuda, *worker.condition, worker.rows.back(), worker.leaked);
+        worker.intended_ns.back() = worker.rows.back().start_ns;
+        return ok;
     };
     // The first cycle of a thread pays for what the driver sets up for it.
     if (worker.context_status != CUDA_SUCCESS || !cycle()) {
@@ -104,13 +125,23 @@ inline void run_worker(const EntryPoints &cuda, BurstWorker &worker, BurstContro
     control.arrived.fetch_add(1, std::memory_order_acq_rel);
     wait_for_all(control.arrived, workers, control);
 
+    // Workers of an open loop take turns, as independent users would on average.
+    const Schedule schedule{spacing_ns, now_ns() + spacing_ns * worker.index / workers};
     WorkerTrace &trace = control.traces[worker.index];
     bool settled = false;
     for (uint32_t taken = 0; control.halted.load(std::memory_order_acquire) == 0;) {
+        const int64_t intended_ns = schedule.intended(taken);
+        if (spacing_ns > 0) {
+            wait_until(intended_ns, control);
+            if (control.halted.load(std::memory_order_acquire) != 0)
+                return;
+        }
         if (!cycle()) {
             control.halted = 1;
             return;
         }
+        if (spacing_ns > 0)
+            worker.intended_ns.back() = intended_ns;
         if (taken == 0)
             trace.first_start_ns.store(worker.rows.back().start_ns, std::memory_order_relaxed);
         trace.last_end_ns.store(worker.rows.back().end_ns, std::memory_order_relaxed);
@@ -129,7 +160,7 @@ inline void run_worker(const EntryPoints &cuda, BurstWorker &worker, BurstContro
 class Burst {
   public:
     Burst(const EntryPoints &cuda, std::vector<BurstWorker> &workers_here, BurstControl &control, uint32_t workers,
-          uint32_t samples)
+          uint32_t samples, int64_t spacing_ns = 0)
         : control_(control), running_(workers_here.size()) {
         // Signals are for the thread that waits: one that met a worker would lengthen a call.
         sigset_t all, before;
@@ -137,8 +168,8 @@ class Burst {
         pthread_sigmask(SIG_SETMASK, &all, &before);
         try {
             for (BurstWorker &worker : workers_here) {
-                threads_.emplace_back([this, &cuda, &worker, &control, workers, samples] {
-                    run_worker(cuda, worker, control, workers, samples);
+                threads_.emplace_back([this, &cuda, &worker, &control, workers, samples, spacing_ns] {
+                    run_worker(cuda, worker, control, workers, samples, spacing_ns);
                     finish_one();
                 });
             }

@@ -9,6 +9,7 @@ import numpy as np
 import numpy.typing as npt
 
 from vmmprof.drivers.cuda import api
+from vmmprof.drivers.cuda.busy import LIMIT_NS
 from vmmprof.drivers.cuda.processes import Death
 from vmmprof.drivers.cuda.team import Order, WorkerRows
 from vmmprof.drivers.protocol import NO_TIME_NS, Batch, Burst, WorkerFailure, Workers
@@ -16,12 +17,19 @@ from vmmprof.drivers.window import Window, WorkerTimes, in_window, window
 from vmmprof.operations import VMM_CYCLE, Operation
 from vmmprof.recording.schema import Flag
 
+_KERNEL_ENDED = (
+    f"did not run throughout the burst (its limit is {LIMIT_NS // 10**9} s: a call may wait for "
+    "it, or --burst is too large)"
+)
+
 BoolArray = npt.NDArray[np.bool_]
 
 _CALLS = len(VMM_CYCLE.calls)
 # Columns of a worker's table, as in CycleCore.run_burst.
 _START, _END, _FIRST_CALL = 0, 1, 2
-_STATUS, _FAILED_CALL, _ORDINAL, _COMPRESSION, _CPU, _REPEAT = range(2 + _CALLS, 8 + _CALLS)
+_STATUS, _FAILED_CALL, _ORDINAL, _COMPRESSION, _CPU, _REPEAT, _INTENDED = range(
+    2 + _CALLS, 9 + _CALLS
+)
 
 
 def read_back_flags(
@@ -68,11 +76,13 @@ def to_burst(
 ) -> Burst:
     """The burst that ``order`` made of ``workers``; ``deaths`` are of processes without rows."""
     failures = [death.failure for death in deaths]
+    if any(worker.kernel_ended for worker in workers):
+        failures.append(WorkerFailure("the kernel in flight", _KERNEL_ENDED))
     failures += [f for f in (_failure(w, operation) for w in workers) if f is not None]
     complete = _is_complete(workers, deaths, order)
     inside = in_window(_times(workers, deaths), order.samples, complete)[: len(workers)]
     table = (
-        np.concatenate([w.table for w in workers]) if workers else np.empty((0, _REPEAT + 1), int)
+        np.concatenate([w.table for w in workers]) if workers else np.empty((0, _INTENDED + 1), int)
     )
     ok = table[:, _STATUS] == 0
     flags = read_back_flags(
@@ -80,19 +90,25 @@ def to_burst(
         None if wanted_ordinal is None else table[:, _ORDINAL] == wanted_ordinal,
         table[:, _COMPRESSION] == wanted_compression,
     )
+    if any(worker.kernel_ended for worker in workers):
+        inside = [np.zeros_like(one) for one in inside]
     if inside:
         flags[~np.concatenate(inside)] |= np.uint16(Flag.OUTSIDE_WINDOW)
     calls_ns = np.ascontiguousarray(table[:, _FIRST_CALL : _FIRST_CALL + len(operation.calls)])
     lengths = [len(w.table) for w in workers]
+    total_ns = np.where(ok, calls_ns.sum(axis=1), NO_TIME_NS)
+    # Read-backs between the calls are in neither.
+    late_ns = table[:, _START] - table[:, _INTENDED]
     batch = Batch(
         visit=np.zeros(len(table), np.int32),
         start_ns=table[:, _START],
         calls_ns=calls_ns,
-        total_ns=np.where(ok, calls_ns.sum(axis=1), NO_TIME_NS),
+        total_ns=total_ns,
         status=table[:, _STATUS].astype(np.int32),
         failed_call=table[:, _FAILED_CALL].astype(np.int8),
         flags=flags,
         cpu=table[:, _CPU].astype(np.int32),
+        latency_ns=np.where(ok, late_ns + total_ns, NO_TIME_NS) if order.spacing_ns else None,
         workers=Workers(
             process=np.repeat(np.array([w.process for w in workers], np.int16), lengths),
             thread=np.repeat(np.array([w.thread for w in workers], np.int16), lengths),

@@ -14,6 +14,7 @@ import numpy.typing as npt
 
 from vmmprof.drivers.cuda import _cycle, api, nvml
 from vmmprof.drivers.cuda.bursts import burst_window, read_back_flags, to_burst
+from vmmprof.drivers.cuda.green import domain_of, sm_count
 from vmmprof.drivers.cuda.processes import Death, Processes
 from vmmprof.drivers.cuda.scatter import scattered as scattered_card
 from vmmprof.drivers.cuda.team import (
@@ -60,7 +61,6 @@ class CudaDriver:
 
     name = "cuda"
     is_model = False
-    headline = "total"
     clock = "CLOCK_MONOTONIC"
 
     def __init__(self, device: int = 0) -> None:
@@ -80,6 +80,8 @@ class CudaDriver:
         # Read before the context takes its own memory.
         self.usage_before = nvml.usage(self.pci_bus_id)
         self.operation = VMM_CYCLE
+        self.headline = "total"
+        self._spacing_ns = 0
         self._core = make_core(self.domain_count is not None)
         self._conditions: list[Condition] = []
         self._stop_requested = False
@@ -114,12 +116,36 @@ class CudaDriver:
             raise PlacementUnavailableError(
                 f"variant {variant}: this machine has {self.device_count} CUDA device(s)"
             )
+        if variant.green:
+            self._require_green(variant)
         for device in self._all_devices if variant.peers > 1 else ():
             for peer in peer_devices(device, variant.peers):
                 if not api.call("cuDeviceCanAccessPeer", device, peer):
                     raise PlacementUnavailableError(
                         f"variant {variant}: device {device} cannot access device {peer}"
                     )
+
+    def _require_green(self, variant: Variant) -> None:
+        sms = api.attribute(self._device, "MULTIPROCESSOR_COUNT") or 0
+        if variant.green.isdecimal() and int(variant.green) > sms:
+            raise PlacementUnavailableError(
+                f"variant {variant}: device {self.device} has {sms} SMs"
+            )
+        for worker in range(self.domain_count or 1):
+            domain = domain_of(variant.green, worker, self.domain_count or 1)
+            if domain is not None and domain >= (self.domain_count or 0):
+                raise PlacementUnavailableError(
+                    f"variant {variant}: device {self.device} has {self.domain_count or 0} known "
+                    "locality domain(s); name a number of SMs instead"
+                )
+            try:
+                sm_count(self.device, variant.green, domain)
+            except (api.CudaError, NothingMeasuredError) as error:
+                raise PlacementUnavailableError(f"variant {variant}: {error}") from None
+
+    def use_rate(self, cycles_per_s: float) -> None:
+        self._spacing_ns = round(1e9 / cycles_per_s)
+        self.headline = "latency"
 
     def use_victim(self, victim: VictimRequest) -> None:
         self._require_device(victim.device)
@@ -141,7 +167,7 @@ class CudaDriver:
 
     def __enter__(self) -> CudaDriver:
         self._contexts = self._undo.enter_context(primary_contexts(self._all_devices))
-        self._team = self._undo.enter_context(Team(self._core, self._contexts))
+        self._team = self._undo.enter_context(Team(self._core, self._contexts, self.domain_count))
         if self._victim_request is not None:
             self._victim = self._undo.enter_context(
                 prepared_victim(
@@ -210,7 +236,7 @@ class CudaDriver:
                 Processes(
                     count,
                     self._all_devices,
-                    self.domain_count is not None,
+                    self.domain_count,
                     pools=self.operation is POOL_CYCLE,
                 )
             )
@@ -263,6 +289,7 @@ class CudaDriver:
             threads=level.threads,
             worker_count=level.workers,
             samples=samples,
+            spacing_ns=self._spacing_ns,
         )
         workers, deaths = self._run_workers(order, level)
         burst = to_burst(

@@ -88,10 +88,10 @@ class Processes:
     """``count`` worker processes on ``devices``. Use as a context manager."""
 
     def __init__(
-        self, count: int, devices: Sequence[int], knows_locality_domains: bool, pools: bool
+        self, count: int, devices: Sequence[int], domain_count: int | None, pools: bool
     ) -> None:
         self._count = count
-        self._arguments = (int(knows_locality_domains), int(pools), *devices)
+        self._arguments = (-1 if domain_count is None else domain_count, int(pools), *devices)
         self._workers: list[_Worker | None] = [None] * count
         self._conditions: list[Condition] = []
         self._stop_requested = False

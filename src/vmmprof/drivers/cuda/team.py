@@ -5,7 +5,7 @@ from __future__ import annotations
 
 import mmap
 from collections.abc import Iterator, Sequence
-from contextlib import contextmanager, nullcontext, suppress
+from contextlib import ExitStack, contextmanager, nullcontext, suppress
 from dataclasses import dataclass
 from types import TracebackType
 from typing import Any
@@ -14,10 +14,13 @@ import numpy as np
 import numpy.typing as npt
 
 from vmmprof.drivers.cuda import _cycle, api
+from vmmprof.drivers.cuda.busy import BusyKernel, busy_kernel
+from vmmprof.drivers.cuda.green import domain_of, green_context
 from vmmprof.drivers.cuda.pools import Pools
 from vmmprof.drivers.protocol import PlacementUnavailableError
 from vmmprof.errors import NothingMeasuredError
 from vmmprof.placement import Condition
+from vmmprof.variant import Variant
 
 
 @dataclass(frozen=True)
@@ -30,6 +33,8 @@ class WorkerRows:
     table: npt.NDArray[np.int64]
     context_status: int
     leaked: bool
+    kernel_ended: bool = False
+    """Whether a kernel that was to be in flight was not, or no more at the end."""
 
     @property
     def name(self) -> str:
@@ -45,6 +50,7 @@ class Order:
     threads: int
     worker_count: int
     samples: int
+    spacing_ns: int = 0
 
 
 @contextmanager
@@ -97,13 +103,23 @@ def peer_devices(device: int, count: int) -> tuple[int, ...]:
 class Team:
     """Runs this process's part of bursts. Use as a context manager, inside the contexts."""
 
-    def __init__(self, core: _cycle.CycleCore, contexts: dict[int, Any], process: int = 0) -> None:
+    def __init__(
+        self,
+        core: _cycle.CycleCore,
+        contexts: dict[int, Any],
+        domain_count: int | None,
+        process: int = 0,
+    ) -> None:
         self._core = core
-        self._contexts = {device: int(context) for device, context in contexts.items()}
+        self._domain_count = domain_count or 1
+        self._contexts = contexts
         self._offsets = {device: i for i, device in enumerate(contexts)}
         self._process = process
-        self._condition_count = 0
+        self._conditions: list[Condition] = []
         self._pools = Pools()
+        self._undo = ExitStack()
+        self._green: dict[tuple[int, str, int], Any] = {}
+        self._busy: dict[int, BusyKernel] = {}
 
     def __enter__(self) -> Team:
         return self
@@ -116,12 +132,23 @@ class Team:
     ) -> None:
         # The error that led here says more than what it keeps from being given back.
         with suppress(api.CudaError) if error is not None else nullcontext():
+            self._give_back()
+
+    def _give_back(self) -> None:
+        try:
             self._pools.close()
+        finally:
+            self._green.clear()
+            self._busy.clear()
+            self._undo.close()
 
     def prepare(self, conditions: Sequence[Condition]) -> None:
         """Take the conditions that orders will index, every one on every device."""
-        self._pools.close()
-        self._condition_count = len(conditions)
+        self._give_back()
+        self._conditions = list(conditions)
+        for condition in conditions:
+            self._prepare_variant(condition)
+        api.call("cuCtxSetCurrent", next(iter(self._contexts.values())))
         self._core.prepare(
             [
                 self._core_condition(device, condition)
@@ -129,6 +156,24 @@ class Team:
                 for condition in conditions
             ]
         )
+
+    def _prepare_variant(self, condition: Condition) -> None:
+        """Make the green contexts and kernels that a condition's variant asks for.
+
+        A green context can be current to one thread at a time, so that each
+        thread has its own.
+        """
+        variant = condition.variant
+        for device, context in self._contexts.items():
+            if variant.busy and device not in self._busy:
+                self._busy[device] = self._undo.enter_context(busy_kernel(context))
+            for thread in range(condition.level.threads if variant.green else 0):
+                key = (device, variant.green, thread)
+                if key not in self._green:
+                    domain = domain_of(variant.green, thread, self._domain_count)
+                    self._green[key] = self._undo.enter_context(
+                        green_context(device, variant.green, domain)
+                    )
 
     def _core_condition(self, device: int, condition: Condition) -> _cycle.CoreCondition:
         """A condition on a device as CycleCore.prepare takes it."""
@@ -147,24 +192,36 @@ class Team:
 
     def run(self, order: Order, control: memoryview) -> list[WorkerRows]:
         """Run one burst's workers of this process and wait for them."""
-        devices = [device for device in order.devices for _ in range(order.threads)]
-        rows = self._core.run_burst(
-            [
-                (
-                    self._contexts[device],
-                    self._offsets[device] * self._condition_count + order.condition,
-                )
-                for device in devices
-            ],
-            control,
-            self._process * len(devices),
-            order.worker_count,
-            order.samples,
-        )
+        variant = self._conditions[order.condition].variant
+        places = [(device, thread) for device in order.devices for thread in range(order.threads)]
+        kernels = [self._busy[device] for device in order.devices if variant.busy]
+        in_flight = [kernel.start() for kernel in kernels]
+        try:
+            rows = self._core.run_burst(
+                [
+                    (
+                        int(self._context(device, variant, thread)),
+                        self._offsets[device] * len(self._conditions) + order.condition,
+                    )
+                    for device, thread in places
+                ],
+                control,
+                self._process * len(places),
+                order.worker_count,
+                order.samples,
+                order.spacing_ns,
+            )
+        finally:
+            in_flight += [kernel.end() for kernel in kernels]
         return [
-            WorkerRows(self._process, thread, device, *row)
-            for thread, (device, row) in enumerate(zip(devices, rows, strict=True))
+            WorkerRows(self._process, i, device, *row, kernel_ended=not all(in_flight))
+            for i, ((device, _), row) in enumerate(zip(places, rows, strict=True))
         ]
+
+    def _context(self, device: int, variant: Variant, thread: int) -> Any:
+        if variant.green:
+            return self._green[device, variant.green, thread]
+        return self._contexts[device]
 
 
 def burst_memory(memory_fd: int = -1) -> memoryview:

@@ -39,8 +39,8 @@ def _serve(connection: Connection[Any, Any], control: memoryview, team: Team) ->
 
 
 def main(arguments: Sequence[str]) -> None:
-    """SOCKET-FD MEMORY-FD PROCESS KNOWS-DOMAINS POOLS DEVICE..."""
-    socket_fd, memory_fd, process, knows_domains, pools, *devices = map(int, arguments)
+    """SOCKET-FD MEMORY-FD PROCESS DOMAINS POOLS DEVICE...; -1 domains: the driver knows none."""
+    socket_fd, memory_fd, process, domain_count, pools, *devices = map(int, arguments)
     # The one that started this process decides when to stop; a terminal's
     # Ctrl-C reaches both.
     for number in (signal.SIGINT, signal.SIGHUP):
@@ -51,8 +51,8 @@ def main(arguments: Sequence[str]) -> None:
     try:
         api.call("cuInit", 0)
         with primary_contexts(devices) as contexts:
-            core = make_core(bool(knows_domains), bool(pools))
-            with Team(core, contexts, process) as team:
+            core = make_core(domain_count >= 0, bool(pools))
+            with Team(core, contexts, max(0, domain_count), process) as team:
                 connection.send("ready")
                 _serve(connection, control, team)
     except VmmprofError as error:
