@@ -198,21 +198,37 @@ _FLAGS = (
 )
 
 
+def _compile(command: Sequence[str]) -> None:
+    """Run the compiler. Raises BenchError with its first error."""
+    done = subprocess.run(
+        [compiler(), *_FLAGS, *command], capture_output=True, text=True, check=False
+    )
+    if done.returncode != 0:
+        errors = [line for line in done.stderr.splitlines() if "error" in line]
+        raise BenchError(f"does not compile on the bench: {(errors or ['unknown error'])[0]}")
+
+
+def _simulator(directory: Path) -> list[str]:
+    """Objects of the simulator itself, compiled once for each directory."""
+    objects = []
+    for name in ("mmu", "main"):
+        target = directory / f"sim-{name}.o"
+        if not target.exists():
+            _compile(["-c", str(SIM_DIR / f"{name}.c"), "-o", str(target)])
+        objects.append(str(target))
+    return objects
+
+
 def build(program: Path, adapter: str, sources: Mapping[str, Path], defines: Sequence[str]) -> None:
     """Compile the simulator with an adapter of sim/ into `program`.
 
     sources: macro name to the file that the adapter includes under that name.
     Raises BenchError with the compiler's first error.
     """
-    command = [compiler(), *_FLAGS, f"-I{UPDATE_PATH.parent}", f"-I{SIM_DIR}", *defines]
+    command = [f"-I{UPDATE_PATH.parent}", f"-I{SIM_DIR}", *defines]
     command += [f'-D{name}="{path}"' for name, path in sources.items()]
-    command += [str(SIM_DIR / name) for name in ("mmu.c", "main.c", adapter)]
-    done = subprocess.run(
-        [*command, "-o", str(program)], capture_output=True, text=True, check=False
-    )
-    if done.returncode != 0:
-        errors = [line for line in done.stderr.splitlines() if "error" in line]
-        raise BenchError(f"does not compile on the bench: {(errors or ['unknown error'])[0]}")
+    command += [str(SIM_DIR / adapter), *_simulator(program.parent)]
+    _compile([*command, "-o", str(program)])
 
 
 def build_own(program: Path, flavour: str, source: Path = UPDATE_PATH) -> None:
