@@ -281,13 +281,21 @@ def _show_trace(result: Result) -> None:
 
     recording = load(str(result.path))
     events = read_events(result.path)
-    windows = np.array(event_facts(events)["traced_windows_ns"], np.int64).reshape(-1, 2)
+    facts = event_facts(events)
+    windows = np.array(facts["traced_windows_ns"], np.int64).reshape(-1, 2)
     print()
     print_trace(events, "the traced rounds")
     print()
     calls = TRACED_CALLS[recording.operation.name]
     print_call_shares(
-        call_shares(recording.samples, events.to_pandas(), windows, recording.operation, calls),
+        call_shares(
+            recording.samples,
+            events.to_pandas(),
+            windows,
+            recording.operation,
+            calls,
+            period_ns=facts.get("period_ns"),
+        ),
         probe_effect(recording.samples, windows, f"{recording.headline}_ns"),
     )
 

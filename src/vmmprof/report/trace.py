@@ -209,6 +209,15 @@ def print_call_shares(
         for share in shares
     ]
     console.print(_table(("", "call", "path, %", "barrier + TLB, %"), rows))
+    seen = [share.seen for share in shares if share.seen is not None]
+    if seen:
+        console.print(
+            Text(
+                "shares are of sampled CPU time; samples stand for "
+                f"{100 * min(seen):.0f} to {100 * max(seen):.0f} % of the calls' time: a thread "
+                "that sleeps is not sampled"
+            )
+        )
     for effect in effects:
         console.print(
             Text(
