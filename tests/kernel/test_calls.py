@@ -59,6 +59,7 @@ def test_counted_time_is_charged_to_its_call(samples: pd.DataFrame) -> None:
     assert (alloc.call, alloc.cycles, alloc.p50_us) == ("NV_ESC_RM_ALLOC", 5, 1.0)
     assert alloc.path.value == pytest.approx(0.6)
     assert alloc.sync.value == pytest.approx(300 / 600)
+    assert alloc.seen is None
     assert free.path.value == pytest.approx(0.5)
     assert free.sync.value == pytest.approx(200 / 250)
 
@@ -84,7 +85,9 @@ def test_sampled_time_is_charged_to_its_call(samples: pd.DataFrame) -> None:
             at(1100, Phase.USER),
         ]
     )
-    alloc, free = call_shares(samples, events, WINDOWS, RM_ALLOC, ("alloc", "free"))
+    alloc, free = call_shares(samples, events, WINDOWS, RM_ALLOC, ("alloc", "free"), period_ns=250)
+    # three samples stand for 750 of 1000 ns
+    assert alloc.seen == pytest.approx(0.75)
     assert alloc.path.value == pytest.approx(2 / 3)
     assert alloc.sync.value == pytest.approx(1 / 2)
     assert free.path.value == 0.0

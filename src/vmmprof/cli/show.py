@@ -55,7 +55,9 @@ def show(name: str, arguments: argparse.Namespace, *, table: bool = True) -> Non
     if arguments.json or not table:
         return
     from vmmprof.report.terminal import print_recording
+    from vmmprof.report.trace import print_traced_recording
 
     print_recording(recording, calls=arguments.calls)
+    print_traced_recording(recording)
     for picture in pictures:
         print(f"picture: {picture}")

@@ -40,8 +40,6 @@ if TYPE_CHECKING:
 VICTIMS = ("query", "alloc", "launch")
 DEFAULT_SIZES = "2M:1G:x2"
 TRACE_METHODS = ("auto", "kprobe", "module", "sampling")
-# The calls that take and give back memory: those that the update path is part of.
-TRACED_CALLS = {"vmm_cycle": ("create", "release"), "rm_alloc": ("alloc", "free")}
 
 _DESCRIPTION = """\
 Time cuMemAddressReserve, cuMemCreate, cuMemMap, cuMemSetAccess, cuMemUnmap,
@@ -279,8 +277,6 @@ def run(arguments: argparse.Namespace) -> ExitCode:
 
             write_events(result.path, traced.events())
     _show_result(arguments, result)
-    if traced is not None and not arguments.quiet and not arguments.json:
-        _show_trace(result)
     return result.exit_code
 
 
@@ -299,27 +295,6 @@ def _traced(
     method = choose(arguments.trace)
     probe = stack.enter_context(open_probe(method.name, os.getpid()))
     return TracedDriver.wrapping(driver, probe)
-
-
-def _show_trace(result: Result) -> None:
-    import numpy as np
-
-    from vmmprof.kernel.calls import call_shares, probe_effect
-    from vmmprof.recording.events import event_facts, read_events
-    from vmmprof.recording.reader import load
-    from vmmprof.report.trace import print_call_shares, print_trace
-
-    recording = load(str(result.path))
-    events = read_events(result.path)
-    windows = np.array(event_facts(events)["traced_windows_ns"], np.int64).reshape(-1, 2)
-    print()
-    print_trace(events, "the traced rounds")
-    print()
-    calls = TRACED_CALLS[recording.operation.name]
-    print_call_shares(
-        call_shares(recording.samples, events.to_pandas(), windows, recording.operation, calls),
-        probe_effect(recording.samples, windows, f"{recording.headline}_ns"),
-    )
 
 
 def _first_device(arguments: argparse.Namespace) -> int:

@@ -13,10 +13,16 @@ import numpy as np
 import numpy.typing as npt
 import pandas as pd
 
-from vmmprof.kernel.attribution import SYNC_PHASES, UPDATE_PHASES
-from vmmprof.kernel.shares import PHASES, Share, count_phases, ratio_share, share
+from vmmprof.kernel.shares import (
+    PHASES,
+    Counts,
+    Share,
+    count_phases,
+    path_share,
+    ratio_share,
+    sync_share,
+)
 from vmmprof.operations import Operation
-from vmmprof.recording.events import SAMPLE
 
 TIMES = ("duration_ns", "barrier_ns", "tlb_ns")
 
@@ -31,8 +37,11 @@ class CallShare:
     call: str
     cycles: int
     p50_us: float
+    seen: float | None
+    """Sampled time as a share of the call's, None when counted: where the thread sleeps or the
+    kernel holds interrupts off, there are no samples."""
     path: Share
-    """The update path's share of the call."""
+    """The update path's share of the call, or of what was sampled of it."""
     sync: Share
     """Barrier and TLB invalidate as a share of the update path."""
 
@@ -52,9 +61,12 @@ def call_shares(
     windows: npt.NDArray[np.int64],
     operation: Operation,
     calls: tuple[str, ...],
+    *,
+    period_ns: int | None = None,
 ) -> list[CallShare]:
     """Shares of the named calls for every condition, over traced cycles without a flag.
 
+    ``period_ns`` is the sampling clock's, None for counted events.
     Cycles run in their process's first thread; what others did meanwhile is left out.
     """
     events = events[events["tid"] == events["pid"]]
@@ -63,19 +75,28 @@ def call_shares(
     plain = usable.assign(placement=usable["placement"].astype("object"))
     found = []
     for _, of_condition in plain.groupby(["placement", "size_bytes", "scattered"]):
-        found += [_call_share(of_condition, events, operation, call) for call in calls]
+        for call in calls:
+            found.append(_call_share(of_condition, events, operation, call, period_ns))
     return found
 
 
 def _call_share(
-    cycles: pd.DataFrame, events: pd.DataFrame, operation: Operation, call: str
+    cycles: pd.DataFrame,
+    events: pd.DataFrame,
+    operation: Operation,
+    call: str,
+    period_ns: int | None,
 ) -> CallShare:
     before = [f"{name}_ns" for name in operation.calls[: operation.calls.index(call)]]
     start = np.asarray(cycles["start_ns"] + cycles[before].sum(axis=1), np.int64)
     took = np.asarray(cycles[f"{call}_ns"], np.int64)
-    sampled = len(events) > 0 and events["kind"].iloc[0] == SAMPLE
-    shares = _sampled if sampled else _counted
-    path, sync = shares(start, start + took, events)
+    seen = None
+    if period_ns is None:
+        path, sync = _counted(start, start + took, events)
+    else:
+        counts = _phase_counts(start, start + took, events)
+        seen = float(counts.sum() * period_ns / took.sum())
+        path, sync = path_share(counts), sync_share(counts)
     first = cycles.iloc[0]
     return CallShare(
         str(first["placement"]),
@@ -84,6 +105,7 @@ def _call_share(
         operation.api_name(call),
         len(cycles),
         float(np.median(took) / 1e3),
+        seen,
         path,
         sync,
     )
@@ -103,13 +125,12 @@ def _counted(
     return ratio_share(update, whole), ratio_share(sums[:, 1] + sums[:, 2], update)
 
 
-def _sampled(
+def _phase_counts(
     start: npt.NDArray[np.int64], end: npt.NDArray[np.int64], events: pd.DataFrame
-) -> tuple[Share, Share]:
+) -> Counts:
     numbers = {phase.value: index for index, phase in enumerate(PHASES)}
     phase = np.asarray(events["phase"].astype("object").map(numbers), np.int64)
-    counts = count_phases(start, end, np.asarray(events["time_ns"], np.int64), phase)
-    return share(counts, UPDATE_PHASES, PHASES), share(counts, SYNC_PHASES, UPDATE_PHASES)
+    return count_phases(start, end, np.asarray(events["time_ns"], np.int64), phase)
 
 
 @dataclass(frozen=True)

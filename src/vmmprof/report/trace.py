@@ -14,7 +14,7 @@ from rich.table import Table
 from rich.text import Text
 
 from vmmprof.kernel.attribution import Phase
-from vmmprof.kernel.calls import CallShare, ProbeEffect
+from vmmprof.kernel.calls import CallShare, ProbeEffect, call_shares, probe_effect
 from vmmprof.kernel.methods import Method
 from vmmprof.kernel.phases import (
     CREATE_FUNCTION,
@@ -26,7 +26,9 @@ from vmmprof.kernel.phases import (
     update_groups,
 )
 from vmmprof.kernel.shares import Share
-from vmmprof.recording.events import SAMPLE, event_facts
+from vmmprof.recording.events import SAMPLE, event_facts, read_events
+from vmmprof.recording.reader import Recording
+from vmmprof.recording.schema import EVENTS_FILE
 from vmmprof.sizes import format_size, mib
 
 # A rule under the head and nothing else; ASCII, so that it survives any pipe and locale.
@@ -34,6 +36,8 @@ _RULED = box.Box("    \n    \n -- \n    \n    \n    \n    \n    \n", ascii=True)
 _BAR_WIDTH = 40
 _MUCH_CUT = 0.1
 NOTHING_TO_SHARE = "-"
+# The calls that take and give back memory: those that the update path is part of.
+TRACED_CALLS = {"vmm_cycle": ("create", "release"), "rm_alloc": ("alloc", "free")}
 # Colours of a flame graph: the update function, its synchronisation, and what else may be large.
 FLAME_COLOURS = {
     "_kbusUpdateStaticBar1VAMapping": "#9ecae1",
@@ -187,6 +191,31 @@ def _print_sampled(console: Console, groups: Sequence[SampledGroup]) -> None:
     console.print(Text(f"all samples by phase: {listed}"))
 
 
+def print_traced_recording(recording: Recording, console: Console | None = None) -> None:
+    """Print the kernel phases of a recording that was traced; nothing for one that was not."""
+    if not (recording.path / EVENTS_FILE).is_file():
+        return
+    console = console or Console(highlight=False, soft_wrap=False)
+    events = read_events(recording.path)
+    facts = event_facts(events)
+    windows = np.array(facts["traced_windows_ns"], np.int64).reshape(-1, 2)
+    console.print()
+    print_trace(events, "the traced rounds", console)
+    console.print()
+    print_call_shares(
+        call_shares(
+            recording.samples,
+            events.to_pandas(),
+            windows,
+            recording.operation,
+            TRACED_CALLS[recording.operation.name],
+            period_ns=facts.get("period_ns"),
+        ),
+        probe_effect(recording.samples, windows, f"{recording.headline}_ns"),
+        console,
+    )
+
+
 def print_call_shares(
     shares: Sequence[CallShare], effects: Sequence[ProbeEffect], console: Console | None = None
 ) -> None:
@@ -209,6 +238,15 @@ def print_call_shares(
         for share in shares
     ]
     console.print(_table(("", "call", "path, %", "barrier + TLB, %"), rows))
+    seen = [share.seen for share in shares if share.seen is not None]
+    if seen:
+        console.print(
+            Text(
+                "shares are of sampled CPU time; samples stand for "
+                f"{100 * min(seen):.0f} to {100 * max(seen):.0f} % of the calls' time: a thread "
+                "that sleeps is not sampled"
+            )
+        )
     for effect in effects:
         console.print(
             Text(

@@ -20,8 +20,7 @@ from .probes import attached
 ARMS = {"stock": (512, 512), "a": (32, 32), "b": (512, 1), "ab": (32, 1)}
 ALL = [
     *(("module", "padless", flavour) for flavour in ARMS),
-    ("module", "padded", "stock"),
-    *(("kprobe", "padded", flavour) for flavour in ("stock", "ab")),
+    ("kprobe", "padded", "stock"),
 ]
 ITERATIONS = (1, 23, 512, 4096)
 

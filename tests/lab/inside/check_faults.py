@@ -8,9 +8,14 @@ import signal
 import subprocess
 import sys
 import threading
+import time
+from collections.abc import Iterator
+from contextlib import contextmanager
 from pathlib import Path
 
 import pytest
+
+from vmmprof.kernel.symbols import SymbolTable, resolve_path
 
 from .mock import Mock, Request, insert, inserted, kernel_log, loaded, remove
 from .probes import attached
@@ -24,11 +29,10 @@ def _function(mock: Mock) -> str:
 
 
 @pytest.mark.parametrize(
-    ("flavour", "iterations", "status"),
+    ("method", "pads", "flavour", "iterations", "status"),
     # stock goes on and loses the error; the patched loop stops and returns the first
-    [("stock", 512, 0), ("ab", 101, STATUS)],
+    [("kprobe", "padded", "stock", 512, 0), ("module", "padless", "ab", 101, STATUS)],
 )
-@pytest.mark.parametrize(("method", "pads"), [("module", "padless"), ("kprobe", "padded")])
 def test_failure_at_a_call(
     method: str, pads: str, flavour: str, iterations: int, status: int
 ) -> None:
@@ -91,8 +95,18 @@ def test_double_load_is_refused() -> None:
     assert "File exists" in done.stderr
 
 
+@contextmanager
+def _holding() -> Iterator[int]:
+    """The probe module's control file, held open."""
+    control = os.open("/dev/vmmprof_probe", os.O_RDWR)
+    try:
+        yield control
+    finally:
+        os.close(control)
+
+
 def test_one_holder_and_no_unloading_meanwhile() -> None:
-    with loaded("padless", "stock") as mock, attached("module", mock):
+    with _holding():
         with pytest.raises(OSError, match="busy"):
             os.open("/dev/vmmprof_probe", os.O_RDWR)
         done = remove("vmmprof_probe")
@@ -105,13 +119,10 @@ def test_one_holder_and_no_unloading_meanwhile() -> None:
     ["arm 9 schedule", "arm 0 no_such_function", "calibrate 0 0", "calibrate 8", "nonsense"],
 )
 def test_bad_commands_are_refused(command: str) -> None:
-    control = os.open("/dev/vmmprof_probe", os.O_RDWR)
-    try:
+    with _holding() as control:
         with pytest.raises(OSError):
             os.write(control, command.encode())
         assert os.pread(control, 4096, 0) == b""
-    finally:
-        os.close(control)
 
 
 def test_death_of_the_holder_disarms() -> None:
@@ -127,15 +138,13 @@ def test_death_of_the_holder_disarms() -> None:
             assert holder.stdout is not None
             assert holder.stdout.readline() == b"armed\n"
             holder.send_signal(signal.SIGKILL)
-        control = os.open("/dev/vmmprof_probe", os.O_RDWR)
-        try:
+        with _holding() as control:
             assert os.pread(control, 4096, 0) == b""
-        finally:
-            os.close(control)
 
 
 def test_detaching_under_load() -> None:
     with loaded("padless", "stock") as mock:
+        path = resolve_path(SymbolTable.read(), mock.name)
         stop = threading.Event()
 
         def load() -> None:
@@ -146,9 +155,17 @@ def test_detaching_under_load() -> None:
         for thread in threads:
             thread.start()
         try:
-            for _ in range(2):
-                with attached("module", mock) as probe:
-                    probe.poll()
+            for _ in range(5):
+                with _holding() as control:
+                    for part, symbols in path.symbols.items():
+                        command = f"arm {part.value} {symbols[0].qualified_name}"
+                        os.write(control, command.encode())
+                    time.sleep(0.2)
+                    hits = [
+                        int(line.split()[2]) for line in os.pread(control, 4096, 0).splitlines()
+                    ]
+                    assert len(hits) == 4
+                    assert min(hits) > 0
                 assert remove("vmmprof_probe").returncode == 0
                 assert insert("vmmprof_probe").returncode == 0
         finally:

@@ -4,14 +4,15 @@
 from __future__ import annotations
 
 import os
-import subprocess
 import sys
 import time
 from collections import Counter
 from pathlib import Path
 
 import pyarrow.parquet as pq
+import pytest
 
+from vmmprof.cli.main import main
 from vmmprof.kernel.attribution import Phase
 from vmmprof.kernel.sampling import Sampler, SampleSet
 from vmmprof.kernel.update_path import Direction
@@ -20,9 +21,23 @@ from vmmprof.recording.events import event_facts
 from .mock import DEBUGFS, Mock, Request, insert, loaded
 
 
-def _trace(*arguments: str) -> subprocess.CompletedProcess[str]:
-    command = [sys.executable, "-m", "vmmprof", "trace", *arguments]
-    return subprocess.run(command, capture_output=True, text=True, check=False, timeout=120)
+class Program:
+    """``vmmprof trace`` in this process: a new one takes half a minute under emulation."""
+
+    def __init__(self, capture: pytest.CaptureFixture[str]) -> None:
+        self._capture = capture
+
+    def __call__(self, *arguments: str) -> tuple[int, str, str]:
+        """Exit status, standard output and standard error."""
+        self._capture.readouterr()
+        status = main(["trace", *arguments])
+        captured = self._capture.readouterr()
+        return int(status), captured.out, captured.err
+
+
+@pytest.fixture
+def trace(capfd: pytest.CaptureFixture[str]) -> Program:
+    return Program(capfd)
 
 
 def _updates(mock: str, count: int) -> list[str]:
@@ -37,56 +52,63 @@ def _updates(mock: str, count: int) -> list[str]:
     return [sys.executable, "-c", program]
 
 
-def test_counting_a_command(tmp_path: Path) -> None:
+def test_counting_a_command(tmp_path: Path, trace: Program) -> None:
     output = tmp_path / "events.parquet"
     with loaded("padless", "stock") as mock:
-        done = _trace("--module", mock.name, "--output", str(output), "--", *_updates(mock.name, 7))
-    assert done.returncode == 0, done.stderr
-    assert "method: module" in done.stdout
+        command = _updates(mock.name, 7)
+        status, out, err = trace("--module", mock.name, "--output", str(output), "--", *command)
+    assert status == 0, err
+    assert "method: module" in out
     events = pq.read_table(output)
     assert events["iterations"].to_pylist() == [8] * 7
     assert events["direction"].to_pylist() == ["commit"] * 7
     assert events["phase"].null_count == 7
     assert event_facts(events)["losses"]["probes_missed"] == 0
-    assert "lost: nothing" in done.stdout
+    assert "lost: nothing" in out
 
 
-def test_sampling_a_command(tmp_path: Path) -> None:
+def test_sampling_a_command(tmp_path: Path, trace: Program) -> None:
     picture, output = tmp_path / "flame.svg", tmp_path / "events.parquet"
     with loaded("padded", "stock") as mock:
-        done = _trace(
+        status, out, err = trace(
             *("--module", mock.name, "--method", "sampling"),
             *("--flame-graph", str(picture), "--output", str(output)),
             "--",
             *_updates(mock.name, 200),
         )
-    assert done.returncode in (0, 4), done.stderr
-    assert "method: sampling" in done.stdout
-    assert "unknown to this method" in " ".join(done.stdout.split())
+    assert status in (0, 4), err
+    assert "method: sampling" in out
+    assert "unknown to this method" in " ".join(out.split())
     assert "dmaUpdateVASpace_GF100" in picture.read_text()
     events = pq.read_table(output)
     assert "tlb" in events["phase"].to_pylist()
     assert events["iterations"].null_count == len(events)
 
 
-def test_methods_are_explained() -> None:
+def test_a_command_s_failure_is_passed_on(trace: Program) -> None:
+    with loaded("padded", "stock") as mock:
+        arguments = ("--module", mock.name, "--method", "sampling", "--")
+        failed, _, failed_err = trace(*arguments, "sh", "-c", "exit 5")
+        absent, _, absent_err = trace(*arguments, "/no/such/program")
+    assert (failed, absent) == (1, 1)
+    assert "ended with status 5" in failed_err
+    assert "/no/such/program: No such file or directory" in absent_err
+
+
+def test_methods_are_explained(trace: Program) -> None:
     with loaded("padless", "stock") as mock:
-        explained = _trace("--module", mock.name, "--explain")
-        forced = _trace("--module", mock.name, "--method", "kprobe", "--", "true")
-    assert explained.returncode == 0
-    assert "kprobe: no" in explained.stdout
-    assert "has no ftrace pad" in " ".join(explained.stdout.split())
-    assert "module: yes, the best" in explained.stdout
-    assert forced.returncode == 3
-    assert "has no ftrace pad" in forced.stderr
-    assert len(forced.stderr.splitlines()) == 1
-
-
-def test_the_padded_driver_is_traced_by_kprobe_events() -> None:
-    with loaded("padded", "ab") as mock:
-        done = _trace("--module", mock.name, "--", *_updates(mock.name, 3))
-    assert done.returncode == 0, done.stderr
-    assert "method: kprobe" in done.stdout
+        status, padless, _ = trace("--module", mock.name, "--explain")
+        forced, _, err = trace("--module", mock.name, "--method", "kprobe", "--", "true")
+    assert status == 0
+    assert "kprobe: no" in padless
+    assert "has no ftrace pad" in " ".join(padless.split())
+    assert "module: yes, the best" in padless
+    assert forced == 3
+    assert "has no ftrace pad" in err
+    assert len(err.splitlines()) == 1
+    with loaded("padded", "stock") as mock:
+        _, padded, _ = trace("--module", mock.name, "--explain")
+    assert "kprobe: yes, the best" in padded
 
 
 def _sampled(mock: Mock) -> SampleSet:
@@ -153,8 +175,8 @@ def test_sampling_sees_no_path_where_there_is_none() -> None:
     assert Phase.OUTSIDE in phases
 
 
-def test_cleanup_unloads_the_module() -> None:
-    done = _trace("--cleanup")
-    assert done.returncode == 0
-    assert "module vmmprof_probe unloaded" in done.stdout
+def test_cleanup_unloads_the_module(trace: Program) -> None:
+    status, out, _ = trace("--cleanup")
+    assert status == 0
+    assert "module vmmprof_probe unloaded" in out
     assert insert("vmmprof_probe").returncode == 0
