@@ -306,16 +306,13 @@ def test_a_victim_that_fails_is_named_and_the_cycles_are_kept(sweep: Sweep) -> N
     assert len(samples) > 0
 
 
-def test_a_victim_needs_a_driver_that_runs_threads(on_stub: Run, tmp_path: Path) -> None:
+def test_a_model_has_no_victim(on_stub: Run, tmp_path: Path) -> None:
     ended = on_stub(
         *("-m", "vmmprof", "sweep", "--output", str(tmp_path / "r"), "--driver", "model:h200"),
         *("--victim", "query"),
     )
     assert ended.returncode == 2
-    assert (
-        "--victim: --driver model:h200 runs the usual cycle in one thread; leave it out"
-        in ended.stderr
-    )
+    assert "--victim query: model:h200 has no source for its times" in ended.stderr
 
 
 # -- an open loop -------------------------------------------------------------

@@ -10,21 +10,27 @@ from dataclasses import asdict, dataclass
 import numpy as np
 import numpy.typing as npt
 
+from vmmprof.drivers.model.bursts import burst_of
 from vmmprof.drivers.model.costs import Work
 from vmmprof.drivers.model.gpus import TOTAL, ModelledGpu
+from vmmprof.drivers.model.locks import SOURCE as LOCKS_SOURCE
 from vmmprof.drivers.model.pma import PAGE_BYTES, PhysicalMemory
 from vmmprof.drivers.model.update_loop import parse_patch
 from vmmprof.drivers.protocol import (
     NO_FAILED_CALL,
     NO_TIME_NS,
     Batch,
+    Burst,
     PlacementUnavailableError,
+    VictimRequest,
+    WorkerFailure,
 )
 from vmmprof.errors import UsageError
 from vmmprof.operations import VMM_CYCLE
 from vmmprof.placement import Condition, Placement
 from vmmprof.recording.schema import Flag
 from vmmprof.sizes import format_size
+from vmmprof.variant import STANDARD, Variant
 
 _SUCCESS = 0
 _OUT_OF_MEMORY = 2
@@ -61,6 +67,7 @@ class ModelDriver:
     """
 
     operation = VMM_CYCLE
+    device_count = 1
     is_model = True
     clock = "virtual"
 
@@ -123,6 +130,37 @@ class ModelDriver:
                 break
         return self._batch(cycles)
 
+    # -- several at once ----------------------------------------------------
+
+    def use_devices(self, devices: Sequence[tuple[int, ...]]) -> None:
+        if any(group != (0,) for group in devices):
+            raise UsageError(f"--devices: {self.name} has one device, 0")
+
+    def use_api(self, name: str) -> None:
+        if name != "vmm":
+            raise UsageError(f"--api {name}: {self.name} has no source for its times")
+
+    def use_rate(self, cycles_per_s: float) -> None:
+        raise UsageError(f"--rate: {self.name} models a closed loop alone; leave it out")
+
+    def use_victim(self, victim: VictimRequest) -> None:
+        raise UsageError(f"--victim {victim.kind}: {self.name} has no source for its times")
+
+    def require_variant(self, placement: Placement, variant: Variant) -> None:
+        if variant != STANDARD:
+            raise PlacementUnavailableError(
+                f"variant {variant}: {self.name} has no source for its times"
+            )
+
+    def run_burst(self, condition: int, samples: int) -> Burst:
+        cycle = self._cycle(condition)
+        level = self._conditions[condition].level
+        if cycle.status != _SUCCESS:
+            return Burst(self._batch([]), (WorkerFailure("every worker", "out of memory"),))
+        burst = burst_of(cycle.calls_ns, cycle.total_ns, level, samples, self._now_ns)
+        self._now_ns = int((burst.batch.start_ns + burst.batch.total_ns.clip(0)).max())
+        return burst
+
     def request_stop(self) -> None:
         self._stop_requested = True
 
@@ -158,6 +196,7 @@ class ModelDriver:
             "total_memory_source": self.gpu.total_memory_source,
             "locality_domains": self.domain_count,
             "modelled_columns": list(self.gpu.columns),
+            "locks": LOCKS_SOURCE,
             "not_modelled": list(self.gpu.not_modelled),
             "parameters": [asdict(p) for p in self.gpu.parameters.parameters],
         }
