@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from enum import Enum
 
 from vmmprof.analysis.amortise import ExtraCost, Saving, repayment
@@ -17,7 +17,7 @@ from vmmprof.analysis.arms import TOTAL, Arm, Cell, all_cells
 from vmmprof.analysis.compare import compare_at
 from vmmprof.analysis.intervals import Estimate
 from vmmprof.analysis.threshold import Threshold, find_thresholds
-from vmmprof.placement import Series
+from vmmprof.placement import Level, Series
 from vmmprof.reference import Table
 from vmmprof.sizes import MIB
 
@@ -145,6 +145,7 @@ def reproduce(
         _gain_finding(patches, tables[TABLE_7]),
         _each_patch_finding(patches, tables[TABLE_7]),
         _repayment_finding(cells),
+        _concurrent_finding(cycles, tables[TABLE_6], model),
         Finding(
             "figure 5",
             "a warm pool costs the same localized or not (-0.06 to -0.01 us)",
@@ -401,6 +402,36 @@ def _each_patch_finding(evidence: Evidence, paper: Table) -> Finding:
         for size in sizes
     )
     return Finding(TABLE_7, statement, Outcome.HOLDS if holds else Outcome.FAILS, shown)
+
+
+# The paper's eight GPUs with eight threads on each, 1 GiB.
+_PAPER_LEVEL = Level(threads=8, devices=8)
+_PAPER_CONCURRENT_RATIO = 12.10
+
+
+def _concurrent_finding(evidence: Evidence, paper: Table, model: ModelCells) -> Finding:
+    """The ratio with many allocating at once; the model's locks are a queue, which keeps it."""
+    row = next(row for row, size_mib in _rows(paper) if size_mib == 1024)
+    alone = model.get((TABLE_6, row, "ratio"))
+    queue = (
+        f"; the model's queue for the locks keeps the {alone:.2f} of one thread" if alone else ""
+    )
+    cell = replace(_cell(1024, TOTAL), level=_PAPER_LEVEL)
+    pairs = None if evidence.stock is None else evidence.stock.pairs(cell)
+    ratio = None if pairs is None else pairs.ratio()
+    if ratio is None:
+        outcome = Outcome.NOT_MEASURABLE
+        why = f"no recording has a domain at 1 GiB with {_PAPER_LEVEL}"
+    else:
+        is_alike = abs(math.log(ratio.value / _PAPER_CONCURRENT_RATIO)) <= math.log(1 + _ALIKE)
+        outcome = Outcome.HOLDS if is_alike else Outcome.FAILS
+        why = f"{ratio.value:.2f} [{ratio.lo:.2f}, {ratio.hi:.2f}] here"
+    return Finding(
+        "8 GPUs x 8 threads",
+        f"a 1 GiB cycle costs {_PAPER_CONCURRENT_RATIO:.2f}x plain memory's",
+        outcome,
+        f"{why}{queue}",
+    )
 
 
 def _repayment_finding(cells: tuple[ReproducedCell, ...]) -> Finding:
