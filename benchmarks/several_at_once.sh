@@ -11,7 +11,7 @@ set -eu
 
 if [ $# -lt 1 ]; then
     echo "usage: $0 DIR [threads-twin processes-twin victim-query victim-alloc victim-launch" >&2
-    echo "       pool chunks busy green rate peers]" >&2
+    echo "       pool chunks busy green rate peers devices]" >&2
     exit 2
 fi
 here=$(dirname "$0")
@@ -61,6 +61,10 @@ measure() {
     peers)
         sweep "$1" --sizes 2M,64M,1G --devices all --variant peers:2 --variant peers:2:calls
         ;;
+    devices)
+        sweep "$1" --sizes 2M,64M,1G --devices 0 --devices all --threads 1,2,4,8 \
+            --repeats 20 --burst 20
+        ;;
     *)
         echo "$0: no part $1" >&2
         exit 2
@@ -69,7 +73,7 @@ measure() {
 }
 
 if [ $# -eq 0 ]; then
-    # peers needs more than one GPU, so it is not among them.
+    # peers and devices need more than one GPU, so they are not among them.
     set -- threads-twin processes-twin victim-query victim-alloc victim-launch pool chunks busy \
         green rate
 fi
