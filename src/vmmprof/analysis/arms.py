@@ -10,13 +10,12 @@ import numpy as np
 from vmmprof.analysis.bursts import visits_of
 from vmmprof.analysis.groups import (
     Group,
-    IntArray,
     group_samples,
     headline_attempts,
     round_numbers,
     times_ns,
 )
-from vmmprof.analysis.intervals import Estimate, FloatArray, median
+from vmmprof.analysis.intervals import Estimate, FloatArray, IntArray, median
 from vmmprof.analysis.pairs import Pairs, pair
 from vmmprof.placement import ALONE, PLAIN, Condition, Level, Placement
 from vmmprof.recording.reader import Recording
@@ -50,7 +49,7 @@ class ArmRecording:
     def __init__(self, recording: Recording, placement: Placement) -> None:
         self.recording = recording
         self.placement = placement
-        self.visits = visits_of(recording.samples, recording.operation, recording.headline)
+        self.visits = visits_of(recording.columns, recording.operation, recording.headline)
         self._groups = group_samples(self.visits, recording.headline)
         self._chosen = headline_attempts(self._groups)
 

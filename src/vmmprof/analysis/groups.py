@@ -8,6 +8,7 @@ millions of cycles needs no more memory than a few of its columns.
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Any, Protocol
 
@@ -15,12 +16,10 @@ import numpy as np
 import numpy.typing as npt
 import pandas as pd
 
-from vmmprof.analysis.intervals import MEDIAN_INTERVAL_MIN_N, FloatArray
+from vmmprof.analysis.intervals import MEDIAN_INTERVAL_MIN_N, FloatArray, IntArray
 from vmmprof.placement import Condition, Level, Placement, parse_placement
 from vmmprof.recording.schema import DEFAULTS, DISCARDED, Flag
 from vmmprof.variant import STANDARD, Variant, parse_variant
-
-IntArray = npt.NDArray[np.int64]
 
 # Recordings name domains that this machine may not have; any ordinal is valid here.
 _ANY_DOMAIN_COUNT = 1 << 31
@@ -69,14 +68,7 @@ def times_ns(columns: Columns, call: str) -> FloatArray:
 
 def round_numbers(columns: Columns) -> IntArray:
     """The round of each row."""
-    return np.asarray(columns["round"], dtype=np.int64)
-
-
-def _placement_codes(columns: Columns) -> tuple[npt.NDArray[np.int32], list[Placement]]:
-    series = columns["placement"]
-    category = series if isinstance(series, pd.Categorical) else pd.Categorical(series)
-    names = [str(name) for name in category.categories]
-    return np.asarray(category.codes, dtype=np.int32), [placement_of(name) for name in names]
+    return np.asarray(columns["round"])
 
 
 def _or_default(columns: Columns, name: str, length: int) -> IntArray:
@@ -85,7 +77,7 @@ def _or_default(columns: Columns, name: str, length: int) -> IntArray:
         values = columns[name]
     except KeyError:
         return np.full(length, DEFAULTS[name], np.int64)
-    return np.asarray(values, dtype=np.int64)
+    return np.asarray(values)
 
 
 def has_bursts(columns: Columns) -> bool:
@@ -93,57 +85,62 @@ def has_bursts(columns: Columns) -> bool:
     return bool(_or_default(columns, "repeat", 0).max(initial=0) > 0)
 
 
-def _level_codes(columns: Columns, length: int) -> tuple[npt.NDArray[np.int32], list[Level]]:
-    counts = np.stack(
-        [_or_default(columns, name, length) for name in ("processes", "threads", "devices")],
-        axis=1,
-    )
-    levels, codes = np.unique(counts, axis=0, return_inverse=True)
-    return codes.reshape(-1).astype(np.int32), [Level(*row) for row in levels.tolist()]
+def _coded(values: npt.NDArray[Any]) -> tuple[IntArray | int, list[Any]]:
+    """A code a row (one for all where all are equal) and the values that codes stand for."""
+    if len(values) and values.min() == values.max():
+        return 0, [values[0].item()]
+    codes, distinct = pd.factorize(values)
+    return codes.astype(np.int32), distinct.tolist()
 
 
-def _variant_codes(columns: Columns, length: int) -> tuple[npt.NDArray[np.int32], list[Variant]]:
+def _dictionary(
+    series: Any, meaning_of: Callable[[str], Any]
+) -> tuple[npt.NDArray[np.int32], list[Any]]:
+    category = series if isinstance(series, pd.Categorical) else pd.Categorical(series)
+    meanings = [meaning_of(str(name)) for name in category.categories]
+    return np.asarray(category.codes, dtype=np.int32), meanings
+
+
+def _variant_codes(columns: Columns) -> tuple[IntArray | int, list[Variant]]:
     try:
         series = columns["variant"]
     except KeyError:
-        return np.zeros(length, np.int32), [STANDARD]
-    category = series if isinstance(series, pd.Categorical) else pd.Categorical(series)
-    variants = [parse_variant(str(name)) for name in category.categories]
-    return np.asarray(category.codes, dtype=np.int32), variants
+        return 0, [STANDARD]
+    return _dictionary(series, parse_variant)
 
 
 def _condition_codes(
     columns: Columns,
-) -> tuple[npt.NDArray[np.int32], list[tuple[Condition, int]]]:
+) -> tuple[npt.NDArray[np.int16 | np.int32], list[tuple[Condition, int]]]:
     """A small integer a row and the condition and attempt that each integer means."""
-    placement_codes, placements = _placement_codes(columns)
-    sizes, size_codes = np.unique(np.asarray(columns["size_bytes"]), return_inverse=True)
-    attempts = np.asarray(columns["attempt"], dtype=np.int32)
-    scattered = np.asarray(columns["scattered"], dtype=bool)
-    attempt_count = int(attempts.max(initial=0)) + 1
-    codes = placement_codes * np.int32(len(sizes)) + size_codes.astype(np.int32)
-    level_codes, levels = _level_codes(columns, len(attempts))
-    codes = codes * np.int32(len(levels)) + level_codes
-    variant_codes, variants = _variant_codes(columns, len(attempts))
-    codes = codes * np.int32(len(variants)) + variant_codes
-    codes = (codes * np.int32(2) + scattered) * np.int32(attempt_count) + attempts
-    present, dense = np.unique(codes, return_inverse=True)
+    placement_codes, placements = _dictionary(columns["placement"], placement_of)
+    length = len(placement_codes)
+    parts: list[tuple[IntArray | int, list[Any]]] = [
+        (placement_codes, placements),
+        _variant_codes(columns),
+    ]
+    for name in ("size_bytes", "scattered", "processes", "threads", "devices", "attempt"):
+        values = (
+            _or_default(columns, name, length) if name in DEFAULTS else np.asarray(columns[name])
+        )
+        parts.append(_coded(values))
+    # 32 bits: recordings of more than 2**31 conditions are not of this world.
+    codes: IntArray = np.zeros(length, np.int32)
+    for part_codes, distinct in parts:
+        codes = codes * np.int32(max(1, len(distinct))) + part_codes
+    dense, present = pd.factorize(codes)
+    shape = [len(distinct) for _, distinct in parts]
     meanings = []
     for code in present.tolist():
-        in_state, attempt = divmod(code, attempt_count)
-        of_variant, is_scattered = divmod(in_state, 2)
-        at_level, variant_code = divmod(of_variant, len(variants))
-        placed, level_code = divmod(at_level, len(levels))
-        placement_code, size_code = divmod(placed, len(sizes))
-        condition = Condition(
-            placements[placement_code],
-            int(sizes[size_code]),
-            bool(is_scattered),
-            levels[level_code],
-            variants[variant_code],
+        places = np.unravel_index(code, shape)
+        placement, variant, size_bytes, scattered, processes, threads, devices, attempt = (
+            distinct[int(place)] for (_, distinct), place in zip(parts, places, strict=True)
         )
-        meanings.append((condition, attempt))
-    return dense.astype(np.int32), meanings
+        level = Level(processes, threads, devices)
+        condition = Condition(placement, int(size_bytes), bool(scattered), level, variant)
+        meanings.append((condition, int(attempt)))
+    # 16 bits where they do: numpy sorts them in linear time.
+    return dense.astype(np.int16 if len(present) < 1 << 15 else np.int32), meanings
 
 
 def _condition_order(condition: Condition) -> tuple[bool, bool, str, Variant, Level, int]:
@@ -184,16 +181,17 @@ def _group(
     counts = []
     for bits in (Flag.WARMUP, Flag.FAILED, DISCARDED, Flag.OUTSIDE_WINDOW):
         if bits == Flag.OUTSIDE_WINDOW:
-            running = rows[left]
+            running = rows if left.all() else rows[left]
         taken = left & ((flags & int(bits)) != 0)
         counts.append(int(taken.sum()))
         left &= ~taken
     untimed = int((left & ~timed).sum())
+    usable = left & timed
     warmup, failed, discarded, outside_window = counts
     return Group(
         condition,
         attempt,
-        rows[left & timed],
+        rows if usable.all() else rows[usable],
         warmup,
         failed,
         discarded,

@@ -17,6 +17,7 @@ import numpy as np
 import numpy.typing as npt
 
 FloatArray = npt.NDArray[np.float64]
+IntArray = npt.NDArray[np.signedinteger]
 
 CONFIDENCE = 0.95
 # From here on a 95 % interval of the median exists: 2 * 0.5 ** 6 <= 0.05.
@@ -119,10 +120,10 @@ def interval_ranks(n: int, q: float, confidence: float = CONFIDENCE) -> tuple[in
 def _later_rounds_tell(rounds_below: FloatArray) -> bool:
     """Whether the share of samples below the median in one round tells about the next."""
     shares = rounds_below - rounds_below.mean()
-    spread = float(shares @ shares)
+    spread = float((shares * shares).sum())
     if spread == 0 or len(shares) < 3:
         return False
-    correlation = float(shares[1:] @ shares[:-1]) / spread
+    correlation = float((shares[1:] * shares[:-1]).sum()) / spread
     return correlation * math.sqrt(len(shares)) > _CORRELATED_SD
 
 
@@ -141,17 +142,27 @@ def _block_half_width(per_round: FloatArray) -> float:
     return _BLOCK_STUDENT * math.sqrt(rounds * variance_a_round)
 
 
-def _ranks_by_rounds(
-    values: FloatArray, value: float, q: float, rounds: npt.NDArray[np.int64]
-) -> tuple[int, int] | None:
-    """Ranks that hold the quantile when rounds are correlated or hold several samples."""
-    n = len(values)
-    independent = interval_ranks(n, q)
-    if independent is None:
-        return None
+def _sums_by_round(values: FloatArray, rounds: IntArray) -> FloatArray:
+    if (rounds[1:] > rounds[:-1]).all():
+        return values
     _, of_round = np.unique(rounds, return_inverse=True)
+    return np.bincount(of_round, weights=values).astype(np.float64)
+
+
+def _ranks_by_rounds(
+    values: FloatArray,
+    value: float,
+    q: float,
+    rounds: IntArray,
+    independent: tuple[int, int],
+) -> tuple[int, int] | None:
+    """Ranks that hold the quantile when rounds are correlated or hold several samples.
+
+    ``independent``: the ranks that would do for independent samples.
+    """
+    n = len(values)
     weights = (values < value) + 0.5 * (values == value)
-    below = np.bincount(of_round, weights=weights - weights.mean()).astype(np.float64)
+    below = _sums_by_round(weights - weights.mean(), rounds)
     if len(below) == n and not _later_rounds_tell(below):
         return independent
     if len(below) < _BLOCKS:
@@ -162,7 +173,7 @@ def _ranks_by_rounds(
     return (lo, hi) if lo >= 0 and hi <= n - 1 else None
 
 
-def quantile(values: FloatArray, q: float, rounds: npt.NDArray[np.int64] | None = None) -> Estimate:
+def quantile(values: FloatArray, q: float, rounds: IntArray | None = None) -> Estimate:
     """Quantile ``q`` with the 95 % interval between two order statistics.
 
     ``values``: shape (n,), finite, n >= 1. ``rounds``: the round of each
@@ -172,24 +183,31 @@ def quantile(values: FloatArray, q: float, rounds: npt.NDArray[np.int64] | None 
     statistics (numpy's default).
     """
     n = len(values)
-    value = float(np.quantile(values, q))
-    ranks = interval_ranks(n, q) if rounds is None else _ranks_by_rounds(values, value, q, rounds)
+    independent = interval_ranks(n, q)
+    at = (n - 1) * q
+    below, above = math.floor(at), math.ceil(at)
+    ordered = np.partition(values, (below, above, *(independent or ())))
+    value = float(ordered[below] + (ordered[above] - ordered[below]) * (at - below))
+    ranks = independent
+    if rounds is not None and independent is not None:
+        ranks = _ranks_by_rounds(values, value, q, rounds, independent)
     if ranks is None:
         return Estimate(value, math.nan, math.nan, n)
-    ends = np.partition(values, ranks)[list(ranks)]
-    return Estimate(value, float(ends[0]), float(ends[1]), n)
+    if ranks != independent:
+        ordered = np.partition(ordered, ranks)
+    return Estimate(value, float(ordered[ranks[0]]), float(ordered[ranks[1]]), n)
 
 
-def median(values: FloatArray, rounds: npt.NDArray[np.int64] | None = None) -> Estimate:
+def median(values: FloatArray, rounds: IntArray | None = None) -> Estimate:
     """Median with its interval; arguments as for :func:`quantile`."""
     return quantile(values, 0.5, rounds)
 
 
-def p90(values: FloatArray, rounds: npt.NDArray[np.int64] | None = None) -> Estimate | None:
+def p90(values: FloatArray, rounds: IntArray | None = None) -> Estimate | None:
     """P90, or None below the n from which its 95 % interval exists."""
     return quantile(values, 0.9, rounds) if len(values) >= P90_MIN_N else None
 
 
-def p99(values: FloatArray, rounds: npt.NDArray[np.int64] | None = None) -> Estimate | None:
+def p99(values: FloatArray, rounds: IntArray | None = None) -> Estimate | None:
     """P99, or None when fewer than ten samples lie beyond it (n < 1000)."""
     return quantile(values, 0.99, rounds) if len(values) >= P99_MIN_N else None

@@ -6,7 +6,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 
 from vmmprof.analysis.bursts import visits_of
-from vmmprof.analysis.groups import Columns
+from vmmprof.analysis.groups import Columns, group_samples
 from vmmprof.analysis.summary import ConditionSummary, summarise
 from vmmprof.analysis.threshold import ThresholdSearch, find_thresholds
 from vmmprof.operations import Operation
@@ -55,8 +55,10 @@ class PlacementOverview:
 
 def overview(columns: Columns, operation: Operation, headline: str) -> list[PlacementOverview]:
     """Overviews in reporting order; arguments as for :func:`summary.summarise`."""
-    summaries = summarise(columns, operation, headline)
-    searches = find_thresholds(visits_of(columns, operation, headline), headline)
+    groups = group_samples(columns, headline)
+    visits = visits_of(columns, operation, headline)
+    summaries = summarise(columns, operation, headline, groups)
+    searches = find_thresholds(visits, headline, groups if visits is columns else None)
     by_series: dict[Series, list[ConditionSummary]] = {}
     for summary in summaries:
         by_series.setdefault(summary.condition.series, []).append(summary)

@@ -12,8 +12,8 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from vmmprof.analysis.groups import Columns, Group, IntArray, round_numbers, times_ns
-from vmmprof.analysis.intervals import Estimate, FloatArray, median
+from vmmprof.analysis.groups import Columns, Group, round_numbers, times_ns
+from vmmprof.analysis.intervals import Estimate, FloatArray, IntArray, median
 
 
 @dataclass(frozen=True)
@@ -48,10 +48,12 @@ def _visit_keys(columns: Columns, rows: IntArray) -> IntArray:
 
     The visit number tells apart several visits of a condition in one round.
     """
-    rounds = round_numbers(columns)[rows]
+    rounds = round_numbers(columns)[rows].astype(np.int64)
     devices = np.asarray(columns["device"])[rows].astype(np.int64)
     threads = np.asarray(columns["thread"])[rows].astype(np.int64)
     keys = (rounds << 32) | (devices << 24) | (threads << 8)
+    if (keys[1:] > keys[:-1]).all():
+        return keys
     order = np.argsort(keys, kind="stable")
     ordered = keys[order]
     starts = np.flatnonzero(np.r_[True, ordered[1:] != ordered[:-1]])
@@ -66,11 +68,12 @@ def pair_rows(columns: Columns, placed: Group, control: Group) -> tuple[IntArray
     if not len(placed.rows) or not len(control.rows):
         empty = np.empty(0, dtype=np.int64)
         return empty, empty
+    placed_keys = _visit_keys(columns, placed.rows)
+    control_keys = _visit_keys(columns, control.rows)
+    if np.array_equal(placed_keys, control_keys):
+        return placed.rows, control.rows
     _, placed_at, control_at = np.intersect1d(
-        _visit_keys(columns, placed.rows),
-        _visit_keys(columns, control.rows),
-        assume_unique=True,
-        return_indices=True,
+        placed_keys, control_keys, assume_unique=True, return_indices=True
     )
     return placed.rows[placed_at], control.rows[control_at]
 

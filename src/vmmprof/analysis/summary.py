@@ -81,21 +81,30 @@ def _calls_p50(
     """Per group, the median of each call; a column is read once for all groups."""
     medians: list[dict[str, Estimate | None]] = [{} for _ in groups]
     rounds = round_numbers(columns)
+    of_round = [rounds[group.rows] for group in groups]
     for call in operation.calls:
         times = times_ns(columns, call)
-        for group, by_call in zip(groups, medians, strict=True):
-            rows = group.rows[~np.isnan(times[group.rows])]
-            by_call[call] = median(times[rows], rounds[rows]) if len(rows) else None
+        for group, group_rounds, by_call in zip(groups, of_round, medians, strict=True):
+            values = times[group.rows]
+            known = ~np.isnan(values)
+            if known.all():
+                by_call[call] = median(values, group_rounds) if len(values) else None
+            else:
+                by_call[call] = median(values[known], group_rounds[known]) if known.any() else None
     return medians
 
 
-def summarise(columns: Columns, operation: Operation, headline: str) -> list[ConditionSummary]:
+def summarise(
+    columns: Columns, operation: Operation, headline: str, groups: list[Group] | None = None
+) -> list[ConditionSummary]:
     """Summaries of all conditions and attempts in reporting order.
 
     ``columns``: a recording's samples (recording/schema.py). ``headline`` is
     the time that is summarised: ``total`` or a call of the operation.
+    ``groups``: the columns' groups by that time, where they are known already.
     """
-    groups = group_samples(columns, headline)
+    if groups is None:
+        groups = group_samples(columns, headline)
     bursts = has_bursts(columns)
     visits = visits_of(columns, operation, headline)
     visit_groups = group_samples(visits, headline) if bursts else groups

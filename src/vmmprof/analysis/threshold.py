@@ -23,13 +23,12 @@ import numpy.typing as npt
 from vmmprof.analysis.groups import (
     Columns,
     Group,
-    IntArray,
     group_samples,
     headline_attempts,
     round_numbers,
     times_ns,
 )
-from vmmprof.analysis.intervals import CONFIDENCE, Estimate, FloatArray
+from vmmprof.analysis.intervals import CONFIDENCE, Estimate, FloatArray, IntArray
 from vmmprof.analysis.pairs import pair_rows
 from vmmprof.placement import Series
 from vmmprof.sizes import mib
@@ -290,7 +289,10 @@ def extra_matrix(
         sizes.append(mib(group.condition.size_bytes))
     if not parts:
         return np.empty(0), np.empty((0, 0))
-    all_rounds = np.unique(np.concatenate([rounds for rounds, _ in parts]))
+    first = parts[0][0]
+    all_rounds = first
+    if not all(np.array_equal(rounds, first) for rounds, _ in parts):
+        all_rounds = np.unique(np.concatenate([rounds for rounds, _ in parts]))
     matrix = np.full((len(all_rounds), len(parts)), np.nan)
     for column, (rounds, extra_us) in enumerate(parts):
         matrix[np.searchsorted(all_rounds, rounds), column] = extra_us
@@ -298,6 +300,8 @@ def extra_matrix(
 
 
 def _median_by_round(rounds: IntArray, values: FloatArray) -> tuple[IntArray, FloatArray]:
+    if (rounds[1:] > rounds[:-1]).all():
+        return rounds, values
     unique, first, counts = np.unique(rounds, return_index=True, return_counts=True)
     if (counts == 1).all():
         return unique, values[first]
@@ -306,12 +310,16 @@ def _median_by_round(rounds: IntArray, values: FloatArray) -> tuple[IntArray, Fl
     return unique, np.array([float(np.median(part)) for part in parts])
 
 
-def find_thresholds(columns: Columns, headline: str) -> dict[Series, ThresholdSearch]:
+def find_thresholds(
+    columns: Columns, headline: str, groups: list[Group] | None = None
+) -> dict[Series, ThresholdSearch]:
     """A search for each placement, card state and level of a recording's samples.
 
     A recording of bursts comes with one row a burst (bursts.one_row_a_visit).
+    ``groups``: the columns' groups by the headline, where they are known already.
     """
-    groups = group_samples(columns, headline)
+    if groups is None:
+        groups = group_samples(columns, headline)
     chosen = headline_attempts(groups)
     by_key = {(group.condition, group.attempt): group for group in groups}
     curves: dict[Series, list[Group]] = {}

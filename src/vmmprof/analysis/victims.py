@@ -8,8 +8,8 @@ from dataclasses import dataclass
 import numpy as np
 import pandas as pd
 
-from vmmprof.analysis.groups import IntArray, group_samples
-from vmmprof.analysis.intervals import Estimate, FloatArray, median, p90, p99
+from vmmprof.analysis.groups import group_samples
+from vmmprof.analysis.intervals import Estimate, FloatArray, IntArray, median, p90, p99
 from vmmprof.placement import NOBODY, Condition
 
 

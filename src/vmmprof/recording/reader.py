@@ -5,26 +5,30 @@ from __future__ import annotations
 
 import json
 from dataclasses import dataclass
+from functools import cached_property
 from pathlib import Path
-from typing import Any
+from typing import Any, Protocol
 
 import pandas as pd
-import pyarrow as pa
 import pyarrow.parquet as pq
 
 from vmmprof.errors import UsageError
 from vmmprof.operations import OPERATIONS, Operation
+from vmmprof.recording.columns import StoredColumns
 from vmmprof.recording.schema import (
-    DEFAULTS,
     ENVIRONMENT_FILE,
     EVENTS_FILE,
     FORMAT_VERSION,
-    JOURNAL_FILE,
-    SAMPLES_FILE,
     VICTIMS_FILE,
     VICTIMS_JOURNAL_FILE,
 )
 from vmmprof.recording.writer import read_journal, recording_path
+
+
+class SampleColumns(Protocol):
+    """Samples by column name; a data frame is one."""
+
+    def __getitem__(self, name: str, /) -> Any: ...
 
 
 @dataclass(frozen=True)
@@ -42,6 +46,11 @@ class Recording:
     operation: Operation
 
     @property
+    def columns(self) -> SampleColumns:
+        """The samples by column, without a need for all of them at once."""
+        return self.samples
+
+    @property
     def is_model(self) -> bool:
         """Whether the times were modelled, not measured."""
         return bool(self.environment["is_model"])
@@ -55,6 +64,35 @@ class Recording:
     def command(self) -> str:
         """The command line that made it."""
         return str(self.environment["command"])
+
+
+class _StoredRecording(Recording):
+    """A recording on disk: its columns are read when asked for, its data frame once."""
+
+    def __init__(
+        self,
+        path: Path,
+        stored: StoredColumns,
+        environment: dict[str, Any],
+        operation: Operation,
+    ) -> None:
+        for name, value in (
+            ("path", path),
+            ("_stored", stored),
+            ("environment", environment),
+            ("operation", operation),
+        ):
+            object.__setattr__(self, name, value)
+
+    @cached_property
+    def samples(self) -> pd.DataFrame:
+        stored: StoredColumns = self._stored  # type: ignore[attr-defined]  # set in __init__
+        return stored.frame()
+
+    @property
+    def columns(self) -> SampleColumns:
+        stored: StoredColumns = self._stored  # type: ignore[attr-defined]  # set in __init__
+        return stored
 
 
 def load(name: str) -> Recording:
@@ -80,7 +118,7 @@ def load(name: str) -> Recording:
     missing = {"is_model", "headline", "command"} - environment.keys()
     if missing:
         raise UsageError(f"{path / ENVIRONMENT_FILE} lacks {', '.join(sorted(missing))}")
-    return Recording(path, _load_samples(path), environment, operation)
+    return _StoredRecording(path, StoredColumns(path), environment, operation)
 
 
 def _load_environment(path: Path) -> dict[str, Any]:
@@ -96,27 +134,6 @@ def _load_environment(path: Path) -> dict[str, Any]:
     if not isinstance(environment, dict):
         raise UsageError(f"{path} is not a recording: its {ENVIRONMENT_FILE} is not an object")
     return environment
-
-
-def _load_samples(path: Path) -> pd.DataFrame:
-    try:
-        if (path / SAMPLES_FILE).is_file():
-            table = pq.read_table(path / SAMPLES_FILE)
-        else:
-            # The run was killed before it could close: its journal has what was measured.
-            table = read_journal(path / JOURNAL_FILE)
-    except (OSError, pa.ArrowException) as error:
-        raise UsageError(
-            f"{path} is not a recording: its samples cannot be read "
-            f"({' '.join(str(error).split())})"
-        ) from None
-    samples: pd.DataFrame = table.to_pandas()
-    for name, default in DEFAULTS.items():
-        if name not in samples.columns:
-            samples[name] = default
-    samples["cpu"] = samples["cpu"].fillna(-1).astype("int32")
-    times = [name for name in samples.columns if name.endswith("_ns") and name != "start_ns"]
-    return samples.astype(dict.fromkeys(times, "float64"))
 
 
 def load_victims(recording: Recording) -> pd.DataFrame | None:

@@ -52,7 +52,7 @@ def draw_all(recording: Recording, directory: str) -> list[Path]:
     UsageError when the directory cannot be made or written.
     """
     target = Path(directory)
-    placements = overview(recording.samples, recording.operation, recording.headline)
+    placements = overview(recording.columns, recording.operation, recording.headline)
     facts = context(recording)
     figures = {
         "ratio.png": ratio_figure(placements, facts),
@@ -256,9 +256,9 @@ def ecdf_figure(
     recording: Recording, placements: list[PlacementOverview], facts: Context
 ) -> Figure | None:
     """Share of samples below a time, a panel for each of a few sizes; None without samples."""
-    groups = group_samples(recording.samples, recording.headline)
+    groups = group_samples(recording.columns, recording.headline)
     chosen = headline_attempts(groups)
-    times = times_ns(recording.samples, recording.headline)
+    times = times_ns(recording.columns, recording.headline)
     shown = [g for g in groups if g.attempt == chosen[g.condition] and len(g.rows)]
     sizes = _spread_out(sorted({group.condition.size_bytes for group in shown}))
     if not sizes:

@@ -61,7 +61,7 @@ def write_html(recording: Recording, out: str) -> Path:
 def page(recording: Recording) -> str:
     """The whole document."""
     facts = context(recording)
-    placements = overview(recording.samples, recording.operation, recording.headline)
+    placements = overview(recording.columns, recording.operation, recording.headline)
     parts = files("vmmprof.report") / "page"
     style = (parts / "report.css").read_text(encoding="utf-8")
     script = (parts / "report.js").read_text(encoding="utf-8")
@@ -192,9 +192,9 @@ def _data_text(recording: Recording, placements: list[PlacementOverview], facts:
 
 def _ecdf_curves(recording: Recording) -> dict[Condition, list[float]]:
     """Sorted times in us by condition: all samples, or evenly spaced order statistics."""
-    groups = group_samples(recording.samples, recording.headline)
+    groups = group_samples(recording.columns, recording.headline)
     chosen = headline_attempts(groups)
-    times = times_ns(recording.samples, recording.headline)
+    times = times_ns(recording.columns, recording.headline)
     curves = {}
     for group in groups:
         if group.attempt != chosen[group.condition] or not len(group.rows):

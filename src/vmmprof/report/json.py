@@ -31,7 +31,7 @@ def dumps(recording: Recording) -> str:
 def result(recording: Recording) -> JsonObject:
     """The result as a JSON-ready object; times in us, sizes in MiB."""
     facts = context(recording)
-    placements = overview(recording.samples, recording.operation, recording.headline)
+    placements = overview(recording.columns, recording.operation, recording.headline)
     return {
         "recording": str(recording.path),
         "model": recording.is_model,

@@ -21,7 +21,8 @@ from typing import Any, TextIO
 import numpy as np
 import pandas as pd
 
-from vmmprof.analysis.groups import IntArray, times_ns
+from vmmprof.analysis.groups import times_ns
+from vmmprof.analysis.intervals import IntArray
 from vmmprof.errors import UsageError
 from vmmprof.recording.events import SAMPLE, UPDATE
 from vmmprof.recording.reader import Recording, load_events

@@ -37,7 +37,7 @@ def print_recording(
     """Print a recording's result; ``calls`` adds the P50 of every call."""
     console = console or Console(highlight=False, soft_wrap=False)
     facts = context(recording)
-    placements = overview(recording.samples, recording.operation, recording.headline)
+    placements = overview(recording.columns, recording.operation, recording.headline)
     _print_heading(console, facts)
     if has_levels(placements):
         _print_scalings(console, placements, facts)
