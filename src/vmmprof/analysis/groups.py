@@ -109,7 +109,7 @@ def _variant_codes(columns: Columns) -> tuple[IntArray | int, list[Variant]]:
     return _dictionary(series, parse_variant)
 
 
-def _condition_codes(
+def condition_codes(
     columns: Columns,
 ) -> tuple[npt.NDArray[np.int16 | np.int32], list[tuple[Condition, int]]]:
     """A small integer a row and the condition and attempt that each integer means."""
@@ -157,7 +157,7 @@ def _condition_order(condition: Condition) -> tuple[bool, bool, str, Variant, Le
 
 def group_samples(columns: Columns, headline: str) -> list[Group]:
     """Groups by card state, placement (plain first), variant, level, size and attempt."""
-    codes, meanings = _condition_codes(columns)
+    codes, meanings = condition_codes(columns)
     if not meanings:
         return []
     flags = np.asarray(columns["flags"], dtype=np.uint16)

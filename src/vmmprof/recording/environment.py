@@ -127,6 +127,7 @@ def scheduling() -> dict[str, object]:
 def machine() -> dict[str, object]:
     """Kernel, CPU and clock of this machine."""
     return {
+        "host": platform.node(),
         "kernel": platform.release(),
         "architecture": platform.machine(),
         "cpu": cpu_model(),
