@@ -88,6 +88,15 @@ def test_another_machine_s_statements_fail(
     assert outcomes["table 7: above 32 MiB A+B mak"] == "not measurable here"
 
 
+def test_a_step_elsewhere_is_not_the_paper_s(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    extra = np.where(PAPER_MIB <= 34, 22.0, 300 + 10.4 * PAPER_MIB)
+    outcomes = findings(reproduced(capsys, paper_recording(tmp_path / "later", extra)))
+    assert outcomes["figure 4: the extra cost steps"] == "does not hold here"
+    assert outcomes["figure 4: above it the extra c"] == "holds here"
+
+
 def test_without_locality_domains_nothing_is_claimed(
     tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
