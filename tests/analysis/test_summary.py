@@ -132,10 +132,16 @@ def test_threads_and_repeated_visits_pair_with_their_own() -> None:
             frame["total_ns"] = frame["total_ns"] + shift
             frame["start_ns"] += visit
             frames.append(frame)
-    frame = joined(*frames).sort_values(["round", "start_ns"], kind="stable")
+    frame = joined(*frames)
+    # Threads come in another order in each placement, and some samples have no partner.
+    thread_first = np.where(frame["placement"] == "device", frame["thread"], -frame["thread"])
+    frame = frame.assign(_first=thread_first)
+    frame = frame.sort_values(["round", "_first", "start_ns"], kind="stable", ignore_index=True)
+    alone = (frame["placement"] == "device") & (frame["thread"] == 1) & (frame["round"] < 10)
+    frame.loc[alone, "flags"] = int(Flag.FAILED)
     summary = by_condition(frame)[Condition(DOMAIN0, 2 * MIB), 1]
     assert summary.extra is not None
-    assert summary.extra.n == 120
+    assert summary.extra.n == 100
     assert 20_000 <= summary.extra.lo <= summary.extra.hi <= 21_000
 
 

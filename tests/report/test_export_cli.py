@@ -3,6 +3,7 @@
 
 from __future__ import annotations
 
+import itertools
 import json
 from pathlib import Path
 from typing import Any
@@ -55,7 +56,8 @@ def test_calls_lie_inside_their_cycle(tmp_path: Path) -> None:
             inside.append(event)
         assert len(inside) == 6, "one of the seven calls is not modelled"
         assert inside[0]["ts"] == cycle["ts"]
-        assert all(e["ts"] >= cycle["ts"] for e in inside)
+        for earlier, later in itertools.pairwise(inside):
+            assert later["ts"] == pytest.approx(earlier["ts"] + earlier["dur"], abs=1e-3)
         assert all(e["ts"] + e["dur"] <= cycle["ts"] + cycle["dur"] + 0.01 for e in inside)
 
 

@@ -59,6 +59,11 @@ def test_text_of_a_recording_cannot_become_markup() -> None:
     text = page(Recording(recording.path, recording.samples, facts, recording.operation))
     assert "alert(1)</script>" not in text
     assert text.count("<script>") == 1
+    # Inside a script element even a comment's beginning changes how the rest is read.
+    named = Path("<!--<script>.vmmprof")
+    text = page(Recording(named, recording.samples, environment(), recording.operation))
+    assert text.count("<!--") == 0 and text.count("<script>") == 1
+    assert carried(text)["name"] == "<!--<script>"
 
 
 def test_command_writes_the_page(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:

@@ -12,7 +12,7 @@ import numpy as np
 import pytest
 
 from vmmprof.errors import ExitCode, UsageError
-from vmmprof.operations import RM_ALLOC, VMM_CYCLE
+from vmmprof.operations import POOL_CYCLE, RM_ALLOC, VMM_CYCLE
 from vmmprof.recording.reader import Recording
 from vmmprof.reference import table
 
@@ -63,6 +63,24 @@ def test_the_paper_s_own_figures_reproduce(
     assert set(outcomes.values()) == {"holds here"}
 
 
+@pytest.mark.parametrize(
+    ("extra_us", "outcome"), [(-0.04, "holds here"), (5.0, "does not hold here")]
+)
+def test_pools(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str], extra_us: float, outcome: str
+) -> None:
+    plain = np.full((6, len(PAPER_MIB)), 2.0) + 5.0 * (extra_us < 0)
+    times = {"device": plain, "domain:0": plain + extra_us}
+    rows = frame([samples(times, PAPER_MIB, attempt=1, operation=POOL_CYCLE)])
+    rows["variant"] = "pool:warm"
+    path = tmp_path / "pools"
+    save(path, Recording(path, rows, environment(operation="pool_cycle"), POOL_CYCLE))
+    document = reproduced(capsys, paper_recording(tmp_path / "cycle"), str(path))
+    finding = next(f for f in document["findings"] if f["where"] == "figure 5")
+    assert finding["finding"] == outcome
+    assert f"{extra_us:+.2f} us over 6 sizes" in finding["why"]
+
+
 def test_another_machine_s_statements_fail(
     tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
@@ -72,6 +90,15 @@ def test_another_machine_s_statements_fail(
     assert outcomes["figure 4: above it the extra c"] == "not measurable here"
     assert outcomes["table 8: 1 GiB is repaid afte"] == "does not hold here"
     assert outcomes["table 7: above 32 MiB A+B mak"] == "not measurable here"
+
+
+def test_a_step_elsewhere_is_not_the_paper_s(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    extra = np.where(PAPER_MIB <= 34, 22.0, 300 + 10.4 * PAPER_MIB)
+    outcomes = findings(reproduced(capsys, paper_recording(tmp_path / "later", extra)))
+    assert outcomes["figure 4: the extra cost steps"] == "does not hold here"
+    assert outcomes["figure 4: above it the extra c"] == "holds here"
 
 
 def test_without_locality_domains_nothing_is_claimed(

@@ -19,6 +19,7 @@ from vmmprof.analysis.groups import placement_of
 from vmmprof.errors import UsageError
 from vmmprof.placement import ALONE, Placement
 from vmmprof.sizes import MIB, format_size, parse_size
+from vmmprof.variant import STANDARD
 
 MEASURED, PAPER, MODEL = "measured here", "paper", "model"
 TODAY = "today"
@@ -107,7 +108,8 @@ def curves_of(arm_placements: Sequence[Arm], evidence: str) -> dict[Placement, C
         points = []
         for cell in all_cells([arm], TOTAL):
             cost = arm.p50(cell)
-            if not cell.scattered and cell.level == ALONE and cost is not None:
+            usual = (cell.scattered, cell.level, cell.variant) == (False, ALONE, STANDARD)
+            if usual and cost is not None:
                 points.append((cell.size_bytes / MIB, cost.value / 1000))
         if points:
             sizes, costs = zip(*points, strict=True)

@@ -11,8 +11,10 @@ from vmmprof.analysis.arms import TOTAL, Arm, all_cells
 from vmmprof.analysis.intervals import Estimate
 from vmmprof.analysis.student import two_sided_95
 from vmmprof.errors import UsageError
+from vmmprof.placement import ALONE
 from vmmprof.reference import Table
 from vmmprof.sizes import MIB
+from vmmprof.variant import STANDARD
 
 NS_PER_US = 1000.0
 _NS = {"ns": 1.0, "us": 1e3, "ms": 1e6, "s": 1e9}
@@ -78,7 +80,7 @@ def extra_costs(arms: Sequence[Arm]) -> list[ExtraCost]:
     """Extra cost of the whole cycle over plain, unscattered and one worker, by size and arm."""
     costs = []
     for cell in all_cells(list(arms), TOTAL):
-        if cell.scattered or cell.level.workers != 1:
+        if cell.scattered or cell.level != ALONE or cell.variant != STANDARD:
             continue
         for arm in arms:
             extra = _over_recordings(arm.extras(cell))

@@ -149,6 +149,6 @@ def common_calls(arms: list[Arm]) -> list[str]:
 
 
 def all_cells(arms: list[Arm], call: str) -> list[Cell]:
-    """Where any arm has samples: unscattered first, then by level and size."""
+    """Where any arm has samples: unscattered first, then by level, variant and size."""
     cells: set[Cell] = set().union(*(part.cells(call) for arm in arms for part in arm.parts))
-    return sorted(cells, key=lambda cell: (cell.scattered, cell.level, cell.size_bytes))
+    return sorted(cells, key=lambda c: (c.scattered, c.level, c.variant, c.size_bytes))

@@ -8,6 +8,7 @@ millions of cycles needs no more memory than a few of its columns.
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Any, Protocol
 
@@ -92,47 +93,48 @@ def _coded(values: npt.NDArray[Any]) -> tuple[IntArray | int, list[Any]]:
     return codes.astype(np.int32), distinct.tolist()
 
 
-def _variant_codes(columns: Columns, length: int) -> tuple[npt.NDArray[np.int32], list[Variant]]:
+def _dictionary(
+    series: Any, meaning_of: Callable[[str], Any]
+) -> tuple[npt.NDArray[np.int32], list[Any]]:
+    category = series if isinstance(series, pd.Categorical) else pd.Categorical(series)
+    meanings = [meaning_of(str(name)) for name in category.categories]
+    return np.asarray(category.codes, dtype=np.int32), meanings
+
+
+def _variant_codes(columns: Columns) -> tuple[IntArray | int, list[Variant]]:
     try:
         series = columns["variant"]
     except KeyError:
-        return np.zeros(length, np.int32), [STANDARD]
-    category = series if isinstance(series, pd.Categorical) else pd.Categorical(series)
-    variants = [parse_variant(str(name)) for name in category.categories]
-    return np.asarray(category.codes, dtype=np.int32), variants
+        return 0, [STANDARD]
+    return _dictionary(series, parse_variant)
 
 
 def condition_codes(
     columns: Columns,
 ) -> tuple[npt.NDArray[np.int16 | np.int32], list[tuple[Condition, int]]]:
     """A small integer a row and the condition and attempt that each integer means."""
-    placed = columns["placement"]
-    category = placed if isinstance(placed, pd.Categorical) else pd.Categorical(placed)
-    placements = [placement_of(str(name)) for name in category.categories]
-    # 32 bits: recordings of more than 2**31 conditions are not of this world.
-    codes: IntArray = np.asarray(category.codes, dtype=np.int32)
-    length = len(codes)
-    shape = [len(placements)]
-    meanings_of: list[list[Any]] = [placements]
-    parts = ("size_bytes", "scattered", "processes", "threads", "devices", "attempt")
-    for name in parts:
+    placement_codes, placements = _dictionary(columns["placement"], placement_of)
+    length = len(placement_codes)
+    parts: list[tuple[IntArray | int, list[Any]]] = [
+        (placement_codes, placements),
+        _variant_codes(columns),
+    ]
+    for name in ("size_bytes", "scattered", "processes", "threads", "devices", "attempt"):
         values = (
             _or_default(columns, name, length) if name in DEFAULTS else np.asarray(columns[name])
         )
-        part_codes, distinct = _coded(values)
+        parts.append(_coded(values))
+    # 32 bits: recordings of more than 2**31 conditions are not of this world.
+    codes: IntArray = np.zeros(length, np.int32)
+    for part_codes, distinct in parts:
         codes = codes * np.int32(max(1, len(distinct))) + part_codes
-        shape.append(len(distinct))
-        meanings_of.append(distinct)
-    variant_codes, variants = _variant_codes(columns, length)
-    codes = codes * np.int32(max(1, len(variants))) + variant_codes
-    shape.append(len(variants))
-    meanings_of.append(variants)
     dense, present = pd.factorize(codes)
+    shape = [len(distinct) for _, distinct in parts]
     meanings = []
     for code in present.tolist():
         places = np.unravel_index(code, shape)
-        placement, size_bytes, scattered, processes, threads, devices, attempt, variant = (
-            of_part[int(place)] for of_part, place in zip(meanings_of, places, strict=True)
+        placement, variant, size_bytes, scattered, processes, threads, devices, attempt = (
+            distinct[int(place)] for (_, distinct), place in zip(parts, places, strict=True)
         )
         level = Level(processes, threads, devices)
         condition = Condition(placement, int(size_bytes), bool(scattered), level, variant)

@@ -13,6 +13,9 @@ if TYPE_CHECKING:
     from vmmprof.analysis.reproduce import Evidence
     from vmmprof.recording.reader import Recording
 
+# Recordings of memory pools stand apart from those of any driver's cycle.
+_POOLS = "pools"
+
 _DESCRIPTION = """\
 Put the paper (arXiv 2611.07535), this machine and the model side by side:
 tables 6, 7 and 8, figure 4's threshold and slope, figure 5's statement. Each
@@ -74,15 +77,17 @@ def _model_cells() -> dict[tuple[str, str, str], float]:
 
 def _machines(texts: Sequence[str]) -> list[Evidence]:
     """Evidence by machine, in the order given."""
-    from vmmprof.operations import VMM_CYCLE
+    from vmmprof.operations import POOL_CYCLE, VMM_CYCLE
 
     machines: dict[str, dict[str, list[Recording]]] = {}
     for text in texts:
         arm, recording = _arm_and_recording(text)
-        if recording.operation != VMM_CYCLE:
+        if recording.operation == POOL_CYCLE:
+            arm = _POOLS
+        elif recording.operation != VMM_CYCLE:
             raise UsageError(
-                f"{recording.path} times {recording.operation.name}; the paper's tables are of "
-                f"{VMM_CYCLE.name}"
+                f"{recording.path} times {recording.operation.name}; the paper's figures are of "
+                f"{VMM_CYCLE.name} and {POOL_CYCLE.name}"
             )
         by_arm = machines.setdefault(_machine(recording), {})
         by_arm.setdefault(arm, []).append(recording)
@@ -114,11 +119,13 @@ def _evidence(machine: str, by_arm: dict[str, list[Recording]]) -> Evidence:
         return sorted(p for p in placements if p.domain is not None and p == Placement(p.domain))
 
     domains = {name: domains_of(name) for name in by_arm}
+    first = {name: arm_of(name, found[0]) for name, found in domains.items() if found}
     return Evidence(
         machine=machine,
         plain=arm_of(STOCK, PLAIN) if STOCK in by_arm else None,
-        localized={name: arm_of(name, found[0]) for name, found in domains.items() if found},
+        localized={name: arm for name, arm in first.items() if name != _POOLS},
         other_domains=tuple(arm_of(STOCK, domain) for domain in domains.get(STOCK, [])[1:]),
+        pools=first.get(_POOLS),
     )
 
 

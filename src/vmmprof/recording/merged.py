@@ -110,14 +110,24 @@ def _renumbered(
         elif field.name == "attempt":
             values = pa.array(np.ones(len(rows), np.int8))
         elif pa.types.is_dictionary(field.type):
-            values = pa.array(np.asarray(recording.columns[field.name])[rows]).dictionary_encode()
+            names = np.asarray(recording.columns[field.name], dtype=object)[rows]
+            values = pa.array(names, pa.string()).dictionary_encode()
         else:
             column = np.asarray(recording.columns[field.name])[rows]
-            unknown = column == DEFAULTS["cpu"] if field.name == "cpu" else np.isnan(column)
-            values = pa.array(column, mask=unknown if field.nullable else None)
+            values = pa.array(column, mask=_unknown(field, column))
         arrays.append(values.cast(field.type))
     taken = span * (int(attempt_places.max(initial=-1)) + 1)
     return pa.Table.from_arrays(arrays, schema=schema), taken
+
+
+def _unknown(field: pa.Field, column: npt.NDArray[Any]) -> npt.NDArray[np.bool_] | None:
+    """Which values of a column stand for null."""
+    if not field.nullable:
+        return None
+    unknown: npt.NDArray[np.bool_] = (
+        column == DEFAULTS["cpu"] if field.name == "cpu" else np.isnan(column)
+    )
+    return unknown
 
 
 def _environment(

@@ -19,9 +19,10 @@ from vmmprof.report.json import estimate_fields, number, whole
 from vmmprof.report.numbers import MISSING, NS_PER_US, ratio, us, with_interval
 from vmmprof.report.tables import new_table
 from vmmprof.sizes import format_size, mib
+from vmmprof.variant import STANDARD
 
 COLUMNS = (
-    "size_mib", "scattered", "level", "call", "arm", "n", "p50_us", "lo_us", "hi_us",
+    "size_mib", "scattered", "level", "variant", "call", "arm", "n", "p50_us", "lo_us", "hi_us",
     "gain", "gain_lo", "gain_hi", "effect", "verdict", "reason",
 )  # fmt: skip
 
@@ -33,6 +34,7 @@ def row_object(row: Row) -> dict[str, Any]:
         "size_mib": whole(mib(row.cell.size_bytes)),
         "scattered": row.cell.scattered,
         "level": str(row.cell.level),
+        "variant": str(row.cell.variant),
         "call": row.cell.call,
         "arm": row.arm,
         "n": 0 if p50 is None else p50.n,
@@ -76,7 +78,8 @@ def csv_text(comparison: Comparison) -> str:
 def _where(cell: Cell) -> str:
     state = " scattered" if cell.scattered else ""
     level = "" if cell.level == ALONE else f", {cell.level}"
-    return f"{format_size(cell.size_bytes)}{state}{level}"
+    variant = "" if cell.variant == STANDARD else f", {cell.variant}"
+    return f"{format_size(cell.size_bytes)}{state}{level}{variant}"
 
 
 def _last_arm(comparison: Comparison) -> str:
