@@ -11,11 +11,19 @@ from matplotlib.text import Text
 
 from vmmprof.analysis.overview import overview
 from vmmprof.errors import UsageError
+from vmmprof.operations import VMM_CYCLE
 from vmmprof.recording.reader import Recording
 from vmmprof.report.context import context
-from vmmprof.report.figures import breakdown_figure, draw_all, ecdf_figure, ratio_figure
+from vmmprof.report.figures import (
+    breakdown_figure,
+    draw_all,
+    ecdf_figure,
+    ratio_figure,
+    scaling_figure,
+)
 
-from .recordings import measured, modelled, plain_only
+from ..analysis.test_bursts import bursts
+from .recordings import environment, frame, measured, modelled, plain_only
 
 
 def figures(recording: Recording) -> list[Figure]:
@@ -88,3 +96,22 @@ def test_a_folder_that_cannot_be_written_is_one_line(tmp_path: Path) -> None:
     in_the_way.write_text("")
     with pytest.raises(UsageError, match="pictures cannot be written"):
         draw_all(measured(), str(in_the_way))
+
+
+def test_levels_are_drawn_over_their_workers() -> None:
+    rows = frame([bursts("device", 0, seed=1, threads=n) for n in (1, 4, 8)])
+    recording = Recording(Path("levels.vmmprof"), rows, environment(), VMM_CYCLE)
+    placements = overview(rows, VMM_CYCLE, "total")
+    figure = scaling_figure(placements, context(recording))
+    assert figure is not None
+    latency, rate = figure.axes
+    p50 = next(line for line in latency.lines if "P50" in str(line.get_label()))
+    assert list(p50.get_xdata()) == [1, 4, 8]
+    # A cycle every 20 us a worker.
+    assert list(rate.lines[0].get_ydata()) == pytest.approx([50_000, 200_000, 400_000])
+
+
+def test_a_run_without_levels_has_no_scaling() -> None:
+    recording = measured()
+    placements = overview(recording.samples, recording.operation, recording.headline)
+    assert scaling_figure(placements, context(recording)) is None

@@ -16,7 +16,7 @@ def add_arguments(parser: argparse._ActionsContainer) -> None:
     parser.add_argument(
         "--plot",
         metavar="DIR",
-        help="draw into DIR: ratio over size, per-call breakdown, ECDF",
+        help="draw into DIR: ratio over size, per-call breakdown, ECDF, scaling",
     )
 
 

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: MIT
-"""Pictures of a recording: ratio over size, per-call breakdown, ECDF.
+"""Pictures of a recording: ratio over size, per-call breakdown, ECDF, scaling.
 
 Drawn without a display. Colours are Okabe and Ito's, told apart with any
 colour vision; markers, dashes and hatches carry the same distinction, so that
@@ -10,6 +10,7 @@ from __future__ import annotations
 
 from pathlib import Path
 from textwrap import fill
+from typing import Any
 
 import numpy as np
 from matplotlib.axes import Axes
@@ -26,11 +27,13 @@ from matplotlib.ticker import (
 from vmmprof.analysis.groups import group_samples, headline_attempts, times_ns
 from vmmprof.analysis.intervals import Estimate, FloatArray
 from vmmprof.analysis.overview import PlacementOverview, overview
+from vmmprof.analysis.summary import ConditionSummary
 from vmmprof.errors import UsageError
 from vmmprof.operations import Operation
 from vmmprof.recording.reader import Recording
 from vmmprof.report.context import MODEL, Context, context
 from vmmprof.report.numbers import NS_PER_US, plain
+from vmmprof.report.scaling import Scaling, scalings
 from vmmprof.report.terminal import threshold_text
 from vmmprof.sizes import format_size, mib
 
@@ -58,6 +61,7 @@ def draw_all(recording: Recording, directory: str) -> list[Path]:
         "ratio.png": ratio_figure(placements, facts),
         "breakdown.png": breakdown_figure(placements, facts, recording.operation),
         "ecdf.png": ecdf_figure(recording, placements, facts),
+        "scaling.png": scaling_figure(placements, facts),
     }
     drawn = {name: figure for name, figure in figures.items() if figure is not None}
     try:
@@ -305,11 +309,101 @@ def _time_axis(axes: Axes) -> None:
     low, high = axes.dataLim.intervalx
     if low > 0 and high / low > _LOG_FROM_FACTOR:
         axes.set_xscale("log")
-        axes.xaxis.set_major_locator(LogLocator(subs=(1.0, 2.0, 5.0)))
+        # Of four decades and more the labels would run into each other.
+        subs = (1.0, 2.0, 5.0) if high / low < 1e4 else (1.0,)
+        axes.xaxis.set_major_locator(LogLocator(subs=subs))
         axes.xaxis.set_major_formatter(StrMethodFormatter("{x:g}"))
         axes.xaxis.set_minor_formatter(NullFormatter())
     axes.set_xlabel("us", fontsize="small")
     axes.tick_params(labelsize="x-small")
+
+
+def scaling_figure(placements: list[PlacementOverview], facts: Context) -> Figure | None:
+    """P50, P99 and cycles/s over the number of workers; None where it never differs.
+
+    A row for each of a few sizes. Levels of as many workers are told apart by
+    their markers: threads, processes, devices or several of them.
+    """
+    groups = [scaling for scaling in scalings(placements) if len(_worker_counts(scaling)) > 1]
+    sizes = _spread_out(
+        sorted({summary.condition.size_bytes for scaling in groups for summary in scaling.rows})
+    )
+    if not sizes:
+        return None
+    figure = _new_figure(1.2 + 2.7 * len(sizes))
+    grid = figure.subplots(len(sizes), 2, squeeze=False)
+    for (latency, rate), size_bytes in zip(grid, sizes, strict=True):
+        for index, scaling in enumerate(groups):
+            _draw_scaling(latency, rate, index, scaling, size_bytes)
+        _title(latency, format_size(size_bytes), facts)
+        latency.set_ylabel("us", fontsize="small")
+        latency.set_yscale("log")
+        rate.set_ylabel("cycles/s of all workers", fontsize="small")
+        rate.set_ylim(bottom=0)
+        for axes in (latency, rate):
+            _worker_axis(axes, sorted(set().union(*map(_worker_counts, groups))))
+    # Not every panel has every curve, and a curve is drawn once a kind of level.
+    named = {}
+    for latency in grid[:, 0]:
+        for handle, label in zip(*latency.get_legend_handles_labels(), strict=True):
+            named.setdefault(label, handle)
+    figure.legend(
+        list(named.values()), list(named), loc="outside upper center", ncols=3, fontsize="x-small"
+    )
+    _caption(
+        figure,
+        facts,
+        f"P50 and, where n supports it, P99 ({_n_words(placements)}), {_headline_words(facts)}; "
+        "circles: threads of one process, squares: processes, triangles: several devices.",
+    )
+    return figure
+
+
+def _worker_counts(scaling: Scaling) -> set[int]:
+    return {summary.condition.level.workers for summary in scaling.rows}
+
+
+def _worker_axis(axes: Axes, counts: list[int]) -> None:
+    axes.set_xscale("log", base=2)
+    axes.xaxis.set_major_locator(FixedLocator(counts))
+    axes.xaxis.set_minor_locator(NullLocator())
+    axes.set_xticklabels([str(count) for count in counts])
+    axes.set_xlabel("workers", fontsize="small")
+    axes.tick_params(labelsize="x-small")
+    axes.grid(alpha=0.3)
+
+
+def _draw_scaling(latency: Axes, rate: Axes, index: int, scaling: Scaling, size_bytes: int) -> None:
+    kinds: dict[str, list[ConditionSummary]] = {}
+    for summary in scaling.rows:
+        if summary.condition.size_bytes == size_bytes:
+            level = summary.condition.level
+            kind = "^" if level.devices > 1 else "s" if level.processes > 1 else "o"
+            kinds.setdefault(kind, []).append(summary)
+    for marker, summaries in kinds.items():
+        summaries.sort(key=lambda summary: summary.condition.level.workers)
+        style: dict[str, Any] = {
+            "color": _colour(index),
+            "marker": marker,
+            "markersize": 4,
+            "linewidth": 1.2,
+        }
+        for name, dashes, quantile in (("P50", "-", "p50"), ("P99", ":", "p99")):
+            points = [
+                (s.condition.level.workers, getattr(s, quantile).value / NS_PER_US)
+                for s in summaries
+                if getattr(s, quantile) is not None
+            ]
+            if points:
+                label = f"{scaling.place} {name}"
+                latency.plot(*zip(*points, strict=True), linestyle=dashes, label=label, **style)
+        rates = [
+            (s.condition.level.workers, s.cycles_per_s.value)
+            for s in summaries
+            if s.cycles_per_s is not None
+        ]
+        if rates:
+            rate.plot(*zip(*rates, strict=True), **style)
 
 
 def _spread_out(sizes: list[int]) -> list[int]:
