@@ -24,6 +24,7 @@ from vmmprof.kernel.shares import (
 )
 from vmmprof.operations import Operation
 
+CONDITION = ("placement", "size_bytes", "scattered")
 TIMES = ("duration_ns", "barrier_ns", "tlb_ns")
 
 
@@ -72,12 +73,19 @@ def call_shares(
     events = events[events["tid"] == events["pid"]]
     usable = samples[traced_cycles(samples, windows) & (samples["flags"] == 0).to_numpy()]
     usable = usable.sort_values("start_ns")
-    plain = usable.assign(placement=usable["placement"].astype("object"))
     found = []
-    for _, of_condition in plain.groupby(["placement", "size_bytes", "scattered"]):
+    for _, of_condition in _named(usable).groupby(list(CONDITION)):
         for call in calls:
             found.append(_call_share(of_condition, events, operation, call, period_ns))
     return found
+
+
+def _named(samples: pd.DataFrame) -> pd.DataFrame:
+    """Samples whose placement is plain text, with the variant of the cycle where there is one."""
+    placement = samples["placement"].astype("object")
+    if "variant" in samples:
+        placement = (placement + " " + samples["variant"].astype("object")).str.strip()
+    return samples.assign(placement=placement)
 
 
 def _call_share(
@@ -150,8 +158,8 @@ def probe_effect(
     """Effect on the cycle's ``column`` (ns), by placement; each cycle against its condition."""
     usable = samples[(samples["flags"] == 0).to_numpy()]
     traced = traced_cycles(usable, windows)
-    keys = ["placement", "size_bytes", "scattered"]
-    frame = usable.assign(placement=usable["placement"].astype("object"))
+    keys = list(CONDITION)
+    frame = _named(usable)
     baseline = frame[~traced].groupby(keys)[column].median().rename("untraced")
     joined = frame[traced].join(baseline, on=keys)
     ratios = joined[column] / joined["untraced"]

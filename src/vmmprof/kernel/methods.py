@@ -136,6 +136,10 @@ def _examined(
         check(machine)
     except _Refused as refused:
         return Method(name, about, gives, refused.reason, refused.remedy)
+    except OSError as error:
+        # Lockdown and missing rights show as files that cannot be opened.
+        reason = f"{error.filename} cannot be read ({error.strerror})"
+        return Method(name, about, gives, reason, "be root, without kernel lockdown")
     return Method(name, about, gives)
 
 

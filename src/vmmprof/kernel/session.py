@@ -4,7 +4,8 @@
 from __future__ import annotations
 
 import os
-import signal
+import subprocess
+import sys
 import time
 from collections.abc import Sequence
 from contextlib import AbstractContextManager
@@ -20,7 +21,20 @@ from vmmprof.kernel.symbols import SymbolTable, resolve_path
 from vmmprof.kernel.update_path import DRIVER_MODULE
 
 POLL_S = 0.05
-CANNOT_EXECUTE = 127
+
+# What the held child runs: wait for a byte, then become the command. Its process ID stays.
+_HELD = """
+import os, sys
+gate, command = int(sys.argv[1]), sys.argv[2:]
+if not os.read(gate, 1):
+    os._exit(127)
+os.close(gate)
+try:
+    os.execvp(command[0], command)
+except OSError as error:
+    os.write(2, f"vmmprof: {command[0]}: {error.strerror}\\n".encode())
+    os._exit(127)
+"""
 
 
 @dataclass(frozen=True)
@@ -144,14 +158,25 @@ class _Child:
     """A command that is held before its first instruction until :meth:`release`."""
 
     def __init__(self, command: Sequence[str]) -> None:
-        self.exit_status: int | None = None
         gate_read, gate_write = os.pipe()
-        self.pid = os.fork()
-        if self.pid == 0:
-            os.close(gate_write)
-            _become(command, gate_read)
-        os.close(gate_read)
         self._gate: int | None = gate_write
+        try:
+            self._process = subprocess.Popen(
+                [sys.executable, "-I", "-S", "-c", _HELD, str(gate_read), *command],
+                pass_fds=(gate_read,),
+            )
+        except BaseException:
+            self._close_gate()
+            raise
+        finally:
+            os.close(gate_read)
+        self.pid = self._process.pid
+
+    @property
+    def exit_status(self) -> int | None:
+        """As a shell has it: 128 and the signal's number for a command that a signal ended."""
+        code = self._process.returncode
+        return code if code is None or code >= 0 else 128 - code
 
     def release(self) -> None:
         assert self._gate is not None
@@ -159,37 +184,17 @@ class _Child:
         self._close_gate()
 
     def has_ended(self) -> bool:
-        if self.exit_status is None:
-            pid, status = os.waitpid(self.pid, os.WNOHANG)
-            if pid != 0:
-                self._note(status)
-        return self.exit_status is not None
+        return self._process.poll() is not None
 
     def end(self) -> None:
         """Ask it to end and wait; nothing when it has."""
-        # A closed gate that was never opened ends the held child by itself.
+        # A gate that closes without having been opened ends the held child by itself.
         self._close_gate()
         if not self.has_ended():
-            os.kill(self.pid, signal.SIGTERM)
-            self._note(os.waitpid(self.pid, 0)[1])
-
-    def _note(self, status: int) -> None:
-        code = os.waitstatus_to_exitcode(status)
-        self.exit_status = code if code >= 0 else 128 - code
+            self._process.terminate()
+            self._process.wait()
 
     def _close_gate(self) -> None:
         if self._gate is not None:
             os.close(self._gate)
             self._gate = None
-
-
-def _become(command: Sequence[str], gate: int) -> None:
-    """In the child: wait for the gate, then be the command. Never returns."""
-    try:
-        if os.read(gate, 1):
-            os.close(gate)
-            os.execvp(command[0], list(command))
-    except OSError as error:
-        os.write(2, f"vmmprof: {command[0]}: {error.strerror}\n".encode())
-    finally:
-        os._exit(CANNOT_EXECUTE)

@@ -208,7 +208,7 @@ def print_traced_recording(recording: Recording, console: Console | None = None)
             events.to_pandas(),
             windows,
             recording.operation,
-            TRACED_CALLS[recording.operation.name],
+            TRACED_CALLS.get(recording.operation.name, recording.operation.calls),
             period_ns=facts.get("period_ns"),
         ),
         probe_effect(recording.samples, windows, f"{recording.headline}_ns"),

@@ -4,6 +4,7 @@
 from __future__ import annotations
 
 import os
+import subprocess
 import threading
 import time
 from collections.abc import Iterator
@@ -28,8 +29,11 @@ ITERATIONS = (1, 23, 512, 4096)
 class Attached:
     """A mock with a probe on it."""
 
-    def __init__(self, mock: Mock, probe: CountingProbe, flavour: str) -> None:
+    def __init__(
+        self, mock: Mock, probe: CountingProbe, flavour: str, stranger: subprocess.Popen[bytes]
+    ) -> None:
         self.mock = mock
+        self.stranger = stranger
         self.probe = probe
         self.flavour = flavour
         self._seen = 0
@@ -47,8 +51,13 @@ class Attached:
 @pytest.fixture(scope="module", params=ALL, ids="-".join)
 def on(request: pytest.FixtureRequest) -> Iterator[Attached]:
     method, pads, flavour = request.param
-    with loaded(pads, flavour) as mock, attached(method, mock) as probe:
-        yield Attached(mock, probe, flavour)
+    with loaded(pads, flavour) as mock:
+        # Started before the probe, so that it is no child of what is watched.
+        stranger = subprocess.Popen(["sh"], stdin=subprocess.PIPE, stdout=subprocess.PIPE)
+        with stranger, attached(method, mock) as probe:
+            yield Attached(mock, probe, flavour, stranger)
+            assert stranger.stdin is not None
+            stranger.stdin.close()
 
 
 @pytest.mark.parametrize("iterations", ITERATIONS)
@@ -77,6 +86,19 @@ def test_direction(on: Attached) -> None:
     calls = on.calls()
     directions = on.probe.result().directions
     assert [directions[call.caller] for call in calls] == ["commit", "release"]
+
+
+def test_other_processes_are_left_out(on: Attached, tmp_path: Path) -> None:
+    request = tmp_path / "request"
+    request.write_bytes(Request(3).packed())
+    on.mock.reset()
+    assert on.stranger.stdin is not None and on.stranger.stdout is not None
+    command = f"cat {request} > /sys/kernel/debug/{on.mock.name}/run; echo done\n"
+    on.stranger.stdin.write(command.encode())
+    on.stranger.stdin.flush()
+    assert on.stranger.stdout.readline() == b"done\n"
+    assert on.mock.truth()["maps"] == 3
+    assert on.calls() == []
 
 
 def test_many_threads_inside(on: Attached) -> None:

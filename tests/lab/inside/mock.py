@@ -28,6 +28,9 @@ class Request:
     outside_calls: int = 0
     release: int = 0
 
+    def packed(self) -> bytes:
+        return struct.pack("8Q", *astuple(self))
+
 
 class Mock:
     """A loaded mock driver."""
@@ -37,7 +40,7 @@ class Mock:
         self._folder = DEBUGFS / name
 
     def run(self, request: Request) -> None:
-        (self._folder / "run").write_bytes(struct.pack("8Q", *astuple(request)))
+        (self._folder / "run").write_bytes(request.packed())
 
     def reset(self) -> None:
         (self._folder / "reset").write_text("1")
