@@ -62,7 +62,8 @@ def run_bursts(
         )
         assert done.returncode == 0, done.stderr
         numbers = re.fullmatch(
-            r"bursts (\d+) rows (\d+) short (\d+) failed (\d+) leaked (\d+) early (\d+) victim (\d+)\n",
+            r"bursts (\d+) rows (\d+) short (\d+) failed (\d+) leaked (\d+) early (\d+) "
+            r"victim (\d+)\n",
             done.stdout,
         )
         assert numbers is not None, done.stdout
