@@ -2,10 +2,11 @@
 //
 // Bursts alone, on the stub libcuda, under a sanitizer.
 //
-//     burst_harness THREADS SAMPLES BURSTS
+//     burst_harness THREADS SAMPLES BURSTS [VICTIM]
 //
+// VICTIM, query or alloc, runs beside every burst; with 0 THREADS it is alone.
 // SIGTERM halts the running burst and is the last. Prints one line, "bursts B
-// rows R short S failed F leaked L early E", summed over bursts: rows behind the
+// rows R short S failed F leaked L early E victim V", summed over bursts: rows behind the
 // common start, workers with fewer samples than asked for, failed cycles, and
 // workers that left before another one had its samples.
 #include <algorithm>
@@ -17,6 +18,7 @@
 #include <vector>
 
 #include "burst.hpp"
+#include "victim.hpp"
 
 namespace {
 
@@ -29,6 +31,10 @@ const EntryPoints DRIVER = {
     cuMemGetAllocationGranularity, cuPointerGetAttribute, cuCtxSetCurrent,
 };
 
+const VictimEntryPoints VICTIM_DRIVER = {
+    cuCtxSetCurrent, cuMemGetInfo, cuMemCreate, cuMemRelease, cuLaunchKernel, cuStreamSynchronize,
+};
+
 std::atomic<bool> stop{false};
 
 void request_stop(int) {
@@ -36,7 +42,7 @@ void request_stop(int) {
 }
 
 struct Totals {
-    size_t bursts = 0, rows = 0, short_of_samples = 0, failed = 0, leaked = 0, left_early = 0;
+    size_t bursts = 0, rows = 0, short_of_samples = 0, failed = 0, leaked = 0, left_early = 0, victim = 0;
 };
 
 void count(Totals &totals, const std::vector<BurstWorker> &workers, size_t samples) {
@@ -69,6 +75,13 @@ int main(int argc, char **argv) {
     if (cuInit(0) != CUDA_SUCCESS || cuDevicePrimaryCtxRetain(&context, 0) != CUDA_SUCCESS)
         return 3;
     const Condition condition = make_condition(0, size_t{2} << 20, -1, false, false);
+    VictimJob job{};
+    job.kind = argc > 4 && std::strcmp(argv[4], "alloc") == 0 ? VictimKind::ALLOC : VictimKind::QUERY;
+    job.context = context;
+    job.memory = condition;
+    job.pause_ns = 1000;
+    job.workers = static_cast<uint32_t>(threads);
+    job.operations = samples;
     const auto control = std::make_unique<BurstControl>();
     Totals totals;
     for (size_t i = 0; i < bursts && !stop.load(); ++i) {
@@ -79,16 +92,26 @@ int main(int argc, char **argv) {
             workers[w].context = context;
             workers[w].condition = &condition;
         }
-        {
+        std::unique_ptr<Victim> victim;
+        if (argc > 4)
+            victim = std::make_unique<Victim>(VICTIM_DRIVER, job, *control);
+        if (threads > 0) {
             Burst burst(DRIVER, workers, *control, static_cast<uint32_t>(threads), samples);
             while (!burst.wait_ms(5))
                 if (stop.load())
                     burst.halt();
         }
+        while (victim && !victim->wait_ms(5))
+            if (stop.load())
+                victim->halt();
+        if (victim) {
+            totals.victim += victim->rows().size();
+            totals.failed += victim->status() != CUDA_SUCCESS;
+        }
         count(totals, workers, samples);
     }
     cuDevicePrimaryCtxRelease(0);
-    std::printf("bursts %zu rows %zu short %zu failed %zu leaked %zu early %zu\n", totals.bursts, totals.rows,
-                totals.short_of_samples, totals.failed, totals.leaked, totals.left_early);
+    std::printf("bursts %zu rows %zu short %zu failed %zu leaked %zu early %zu victim %zu\n", totals.bursts, totals.rows,
+                totals.short_of_samples, totals.failed, totals.leaked, totals.left_early, totals.victim);
     return 0;
 }

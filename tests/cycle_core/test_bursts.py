@@ -25,6 +25,7 @@ class Ran:
     failed: int
     leaked: int
     left_early: int
+    victim: int
     ledger: stub_cuda.Ledger
 
 
@@ -40,7 +41,9 @@ def run_bursts(
     folder = tmp_path_factory.mktemp("harness")
     harness = build_harness(library, folder, request.param, "burst_harness.cpp")
 
-    def run(threads: int, samples: int, bursts: int = 1, **settings: object) -> Ran:
+    def run(
+        threads: int, samples: int, bursts: int = 1, victim: str = "", **settings: object
+    ) -> Ran:
         ledger = tmp_path_factory.mktemp("ledger")
         env = stub_cuda.env(library, ledger, **settings)
         env["TSAN_OPTIONS"] = "halt_on_error=1"
@@ -49,6 +52,7 @@ def run_bursts(
             [
                 *("setarch", platform.machine(), "-R", str(harness)),
                 *map(str, (threads, samples, bursts)),
+                *([victim] if victim else []),
             ],
             env=env,
             capture_output=True,
@@ -58,7 +62,8 @@ def run_bursts(
         )
         assert done.returncode == 0, done.stderr
         numbers = re.fullmatch(
-            r"bursts (\d+) rows (\d+) short (\d+) failed (\d+) leaked (\d+) early (\d+)\n",
+            r"bursts (\d+) rows (\d+) short (\d+) failed (\d+) leaked (\d+) early (\d+) "
+            r"victim (\d+)\n",
             done.stdout,
         )
         assert numbers is not None, done.stdout
@@ -111,4 +116,26 @@ def test_a_context_that_cannot_be_set_keeps_nobody_waiting(run_bursts: RunBursts
 def test_a_signal_halts_the_burst_between_cycles(run_bursts: RunBursts) -> None:
     ran = run_bursts(8, 100_000, 5, signal="cuMemCreate:300:SIGTERM")
     assert (ran.bursts, ran.failed, ran.leaked) == (1, 0, 0)
+    assert ran.ledger.is_empty
+
+
+@pytest.mark.parametrize("victim", ["query", "alloc"])
+def test_a_victim_runs_beside_the_workers_until_they_have_settled(
+    run_bursts: RunBursts, victim: str
+) -> None:
+    ran = run_bursts(8, 20, 3, victim)
+    assert (ran.bursts, ran.short, ran.failed, ran.leaked) == (3, 0, 0, 0)
+    # One operation of each burst is before the common start.
+    assert ran.victim >= 3
+    assert ran.ledger.violations == []
+    assert ran.ledger.is_empty
+
+
+def test_a_victim_alone_does_its_operations_and_ends(run_bursts: RunBursts) -> None:
+    assert run_bursts(0, 50, 2, "alloc").victim == 2 * 51
+
+
+def test_a_victim_that_fails_ends_the_burst(run_bursts: RunBursts) -> None:
+    ran = run_bursts(8, 200, 1, "query", fail="cuMemGetInfo:1:CUDA_ERROR_UNKNOWN")
+    assert ran.failed == 1
     assert ran.ledger.is_empty
