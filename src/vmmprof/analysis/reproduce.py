@@ -142,7 +142,7 @@ def reproduce(
     cells = (
         *_table_6(cycles, tables[TABLE_6], model),
         *_table_7(patches, tables[TABLE_7], model),
-        *_table_8(cycles, tables[TABLE_8]),
+        *_table_8(cycles, tables[TABLE_8], model),
     )
     findings = (
         _threshold_finding(cycles),
@@ -237,7 +237,7 @@ def _gain(evidence: Evidence, cell: Cell, arm: str = BOTH) -> Estimate | None:
     return compare_at(patched, stock, cell).gain
 
 
-def _table_8(evidence: Evidence, paper: Table) -> Iterator[ReproducedCell]:
+def _table_8(evidence: Evidence, paper: Table, model: ModelCells) -> Iterator[ReproducedCell]:
     columns = {"dependent_accesses": DEPENDENT_ACCESS, "ce_reads_1mib": CE_READ}
     for row, size_mib in _rows(paper):
         pairs = None if evidence.stock is None else evidence.stock.pairs(_cell(size_mib, TOTAL))
@@ -247,7 +247,9 @@ def _table_8(evidence: Evidence, paper: Table) -> Iterator[ReproducedCell]:
             if extra is not None:
                 cost = ExtraCost(int(size_mib * MIB), STOCK, extra)
                 uses = repayment(cost, saving).uses
-            yield ReproducedCell(TABLE_8, row, column, paper.number(row, column), uses, None)
+            modelled_us = model.get((TABLE_6, row, "extra_us"))
+            modelled = None if modelled_us is None else modelled_us * _NS_PER_US / saving.ns
+            yield ReproducedCell(TABLE_8, row, column, paper.number(row, column), uses, modelled)
 
 
 # -- findings -----------------------------------------------------------------

@@ -13,6 +13,7 @@ from textwrap import fill
 from typing import Any
 
 import numpy as np
+from matplotlib.artist import Artist
 from matplotlib.axes import Axes
 from matplotlib.backends.backend_agg import FigureCanvasAgg
 from matplotlib.figure import Figure
@@ -343,7 +344,7 @@ def scaling_figure(placements: list[PlacementOverview], facts: Context) -> Figur
         for axes in (latency, rate):
             _worker_axis(axes, sorted(set().union(*map(_worker_counts, groups))))
     # Not every panel has every curve, and a curve is drawn once a kind of level.
-    named: dict[str, Any] = {}
+    named: dict[str, Artist] = {}
     for latency in grid[:, 0]:
         for handle, label in zip(*latency.get_legend_handles_labels(), strict=True):
             named.setdefault(label, handle)
