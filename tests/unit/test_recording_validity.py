@@ -162,7 +162,7 @@ def test_a_column_with_missing_values_is_refused(recorded: Recorded, name: str) 
 @pytest.mark.parametrize(
     ("change", "complaint"),
     [
-        ({"headline": "juggle"}, "headline 'juggle'; it must be one of total, reserve"),
+        ({"headline": "juggle"}, "headline 'juggle'; it must be one of reserve, create"),
         ({"is_model": "no"}, "is_model 'no'; it must be true or false"),
         ({"plan_notes": 5}, "plan_notes 5; it must be a list"),
         ({"missing": ["x"]}, r"missing \['x'\]; it must be an object"),

@@ -15,13 +15,13 @@ import pyarrow.parquet as pq
 from vmmprof.errors import UsageError
 from vmmprof.operations import OPERATIONS, Operation
 from vmmprof.recording.columns import StoredColumns
+from vmmprof.recording.readable import readable
 from vmmprof.recording.schema import (
     ENVIRONMENT_FILE,
     EVENTS_FILE,
     VICTIMS_FILE,
     VICTIMS_JOURNAL_FILE,
 )
-from vmmprof.recording.readable import readable
 from vmmprof.recording.validity import require_columns, require_facts, require_version
 from vmmprof.recording.writer import read_journal, recording_path
 
@@ -153,4 +153,5 @@ def load_events(recording: Recording) -> pd.DataFrame | None:
     if not path.is_file():
         return None
     with readable(path):
-        return pq.read_table(path).to_pandas()
+        events: pd.DataFrame = pq.read_table(path).to_pandas()
+    return events

@@ -77,7 +77,9 @@ def require_facts(path: Path, facts: Mapping[str, Any], operation: Operation) ->
             raise UsageError(
                 f"{file} has not_converged {width!r} for {condition}; it must be a number"
             )
-    times = ("total", *operation.calls)
+    columns = samples_schema(operation).names
+    times = [name.removesuffix("_ns") for name in columns if name.endswith("_ns")]
+    times.remove("start")
     if facts["headline"] not in times:
         raise UsageError(
             f"{file} has headline {facts['headline']!r}; it must be one of {', '.join(times)}"
