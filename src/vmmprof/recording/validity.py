@@ -102,7 +102,9 @@ def require_columns(path: Path, operation: Operation) -> None:
                 raise UsageError(f"{path} is not a recording: its samples lack {wanted.name}")
             continue
         found = schema.field(wanted.name).type
-        if _kind(found) != _kind(wanted.type):
+        # A data frame that was saved has times as floats, since its integers know no null.
+        as_saved = wanted.nullable and pa.types.is_floating(found)
+        if _kind(found) != _kind(wanted.type) and not as_saved:
             raise UsageError(
                 f"{path} is not a recording: its column {wanted.name} has type {found}; it must "
                 f"be {_kind(wanted.type)}"
