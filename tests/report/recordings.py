@@ -80,10 +80,10 @@ def modelled() -> Recording:
     return Recording(Path("b300-model.vmmprof"), rows, facts, VMM_CYCLE)
 
 
-def plain_only() -> Recording:
+def plain_only(rounds: int = 30) -> Recording:
     """A run of the control alone."""
     rng = np.random.default_rng(32)
-    totals = {"device": matrices(rng, 30, SIZES_MIB, 1.0)["device"]}
+    totals = {"device": matrices(rng, rounds, SIZES_MIB, 1.0)["device"]}
     rows = frame([samples(totals, SIZES_MIB, attempt=1)])
     return Recording(Path("plain.vmmprof"), rows, environment(), VMM_CYCLE)
 

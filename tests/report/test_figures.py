@@ -10,6 +10,7 @@ from matplotlib.figure import Figure
 from matplotlib.text import Text
 
 from vmmprof.analysis.overview import overview
+from vmmprof.cli.main import main
 from vmmprof.errors import UsageError
 from vmmprof.operations import VMM_CYCLE
 from vmmprof.recording.reader import Recording
@@ -48,6 +49,19 @@ def test_every_picture_is_written(tmp_path: Path) -> None:
     assert [path.name for path in paths] == ["ratio.png", "breakdown.png", "ecdf.png"]
     for path in paths:
         assert path.read_bytes().startswith(b"\x89PNG")
+
+
+def test_a_picture_that_cannot_be_filled_is_said(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    name = str(tmp_path / "m")
+    sweep = ["sweep", "--driver", "model:b300", "--sizes", "2M", "--repeats", "2", "--quiet"]
+    assert main([*sweep, "--output", name]) == 0
+    assert main(["report", name, "--plot", str(tmp_path)]) == 0
+    lines = capsys.readouterr().out.splitlines()
+    assert f"picture: {tmp_path}/ratio.png" in lines
+    assert "not drawn: breakdown.png: no call has times of its own" in lines
+    assert not (tmp_path / "breakdown.png").exists()
 
 
 def test_captions_name_n_units_machine_and_command() -> None:

@@ -48,6 +48,15 @@ def test_fits_the_width_in_plain_ascii(name: str, width: int) -> None:
     assert "..." not in text, "a cut cell hides a number"
 
 
+@pytest.mark.parametrize("width", [80, 140])
+@pytest.mark.parametrize(("rounds", "has_p99"), [(999, False), (1000, True)])
+def test_p99_is_shown_from_a_thousand_samples_on(width: int, rounds: int, has_p99: bool) -> None:
+    text = printed(plain_only(rounds), width)
+    head = next(line for line in text.splitlines() if "P90" in line)
+    assert ("P99" in head) == has_p99
+    assert max(len(line) for line in text.splitlines()) <= width
+
+
 def test_model_stands_in_every_title() -> None:
     text = printed(modelled(), 80, calls=False)
     assert text.startswith("MODEL model:b300")

@@ -123,7 +123,8 @@ def test_doctor_answers_every_question_as_json_and_in_a_bundle(tmp_path: Path) -
     assert result.returncode == 0
     document = json.loads(result.stdout)
     keys = set(document["findings"])
-    assert {"cuda", "static_bar1", "kprobes", "perf", "lockdown", "headers", "btf"} <= keys
+    always = {"cuda", "bindings", "version", "static_bar1", "kprobes", "perf", "lockdown"}
+    assert always | {"headers", "btf", "bcc"} <= keys
     answers = {finding["answer"] for finding in document["findings"].values()}
     assert answers <= {"yes", "no", "unknown", None}
     model = next(a for a in document["abilities"] if "model" in a["what"])

@@ -186,6 +186,19 @@ def test_max_time_ends_the_run_and_says_so(tmp_path: Path) -> None:
     assert result.exit_code == ExitCode.NOTHING_MEASURED
 
 
+def test_conditions_that_an_early_end_left_without_a_sample_are_missing(tmp_path: Path) -> None:
+    driver = FakeDriver()
+    second = Condition(DOMAIN_0, 2 * MIB)
+    driver.fail = {(second, 3): STICKY}
+    result, samples = run(driver, tmp_path, order="sequential", warmup=0)
+    assert list(samples["placement"]) == ["device"] * 6 + ["domain:0"] * 4
+    assert result.exit_code == ExitCode.PARTIAL
+    assert len(result.missing) == 5
+    unreached = {why for what, why in result.missing.items() if what != str(second)}
+    assert unreached == {f"not reached: {result.outcome.ended_early}"}
+    assert load(str(result.path)).environment["missing"] == result.missing
+
+
 def test_until_ci_that_is_not_reached_is_said(tmp_path: Path) -> None:
     noise = np.random.default_rng(1).integers(0, 100_000, 100_000)
     driver = FakeDriver(lambda condition, n: int(noise[n]), domain_count=None)

@@ -5,8 +5,12 @@ from __future__ import annotations
 
 import argparse
 from pathlib import Path
+from typing import TYPE_CHECKING
 
 from vmmprof.errors import UsageError
+
+if TYPE_CHECKING:
+    from vmmprof.recording.reader import Recording
 
 
 def add_arguments(parser: argparse._ActionsContainer) -> None:
@@ -43,11 +47,7 @@ def show(name: str, arguments: argparse.Namespace, *, table: bool = True) -> Non
     from vmmprof.recording.reader import load
 
     recording = load(name)
-    pictures: list[Path] = []
-    if arguments.plot is not None:
-        from vmmprof.report.figures import draw_all
-
-        pictures = draw_all(recording, arguments.plot)
+    lines = [] if arguments.plot is None else _draw(recording, arguments.plot)
     if arguments.json:
         from vmmprof.report.json import dumps
 
@@ -59,5 +59,16 @@ def show(name: str, arguments: argparse.Namespace, *, table: bool = True) -> Non
 
     print_recording(recording, calls=arguments.calls)
     print_traced_recording(recording)
-    for picture in pictures:
-        print(f"picture: {picture}")
+    for line in lines:
+        print(line)
+
+
+def _draw(recording: Recording, directory: str) -> list[str]:
+    """Draw, and a line for every picture: where it is, or why it is not."""
+    from vmmprof.report.figures import WHY_NOT_DRAWN, draw_all
+
+    drawn = {picture.name: picture for picture in draw_all(recording, directory)}
+    return [
+        f"picture: {drawn[name]}" if name in drawn else f"not drawn: {name}: {why}"
+        for name, why in WHY_NOT_DRAWN.items()
+    ]

@@ -403,6 +403,9 @@ def _request(arguments: argparse.Namespace, selection: Selection) -> Request:
 
 
 def _show_result(arguments: argparse.Namespace, result: Result) -> None:
+    from vmmprof.report.context import half_width_words
+    from vmmprof.report.numbers import percent
+
     for what, reason in result.outcome.unavailable.items():
         _say(f"not measured: {what}: {reason}")
     for condition, reason in result.outcome.failed.items():
@@ -411,8 +414,8 @@ def _show_result(arguments: argparse.Namespace, result: Result) -> None:
         _say(f"ended early: {result.outcome.ended_early}; what was measured is saved")
     for condition, width in result.outcome.not_converged.items():
         _say(
-            f"not converged: {condition}: the interval is within {width:.1%} of the median, "
-            f"not within {arguments.until_ci:.1%}"
+            f"not converged: {condition}: {half_width_words(width)}, "
+            f"not within {percent(arguments.until_ci)}"
         )
     if result.not_given_back is not None:
         _say(f"not given back: {result.not_given_back}; it goes with this process")

@@ -8,6 +8,7 @@ import platform
 import re
 from dataclasses import dataclass
 from enum import Enum
+from importlib.metadata import version
 from pathlib import Path
 
 from vmmprof.errors import UsageError, VmmprofError
@@ -66,14 +67,13 @@ def _cuda(device: int) -> tuple[list[Finding], str | None]:
     except UsageError:
         raise
     except VmmprofError as error:
-        return [Finding("GPU", "cuda", "CUDA device usable", Answer.NO, str(error))], None
-    version = int(str(facts["cuda_driver_version"]))
-    cuda = f"{version // 1000}.{version % 1000 // 10}"
+        unusable = Finding("GPU", "cuda", "CUDA device usable", Answer.NO, str(error))
+        return [unusable, _bindings()], None
+    number = int(str(facts["cuda_driver_version"]))
+    cuda = f"{number // 1000}.{number % 1000 // 10}"
     findings = [
         Finding("GPU", "cuda", "CUDA device usable", Answer.YES, f"{facts['name']}, CUDA {cuda}"),
-        Finding(
-            "GPU", "bindings", "CUDA of the bindings", None, str(facts["cuda_bindings_version"])
-        ),
+        _bindings(),
         Finding("GPU", "vmm", "virtual memory management", Answer.YES, ""),
         Finding(
             "GPU",
@@ -101,6 +101,10 @@ def _cuda(device: int) -> tuple[list[Finding], str | None]:
         )
     ]
     return findings, driver.pci_bus_id
+
+
+def _bindings() -> Finding:
+    return Finding("GPU", "bindings", "CUDA of the bindings", None, version("cuda-bindings"))
 
 
 def _domains(count: int | None, cuda: str) -> Finding:

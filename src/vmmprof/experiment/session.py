@@ -22,7 +22,7 @@ from vmmprof.experiment.pinning import cpus_to_pin, pinned
 from vmmprof.experiment.plan import Plan, make_plan
 from vmmprof.experiment.runner import Options, Outcome, ProgressCallback, Runner
 from vmmprof.experiment.samples import Samples
-from vmmprof.placement import ALONE, Level
+from vmmprof.placement import ALONE, NOBODY, Condition, Level
 from vmmprof.recording import environment
 from vmmprof.recording.writer import RecordingWriter
 from vmmprof.variant import STANDARD, Variant
@@ -54,6 +54,7 @@ class Request:
 class Result:
     """What a session did; ``path`` is the recording.
 
+    ``unreached``: conditions of which a run that ended early has no sample.
     ``not_given_back`` says what could not be given back after everything was
     measured and saved.
     """
@@ -62,13 +63,16 @@ class Result:
     plan: Plan
     outcome: Outcome
     usable: int
+    unreached: tuple[Condition, ...] = ()
     not_given_back: str | None = None
 
     @property
     def missing(self) -> dict[str, str]:
         """What was asked for and could not be measured, with the reason."""
         failed = {str(condition): why for condition, why in self.outcome.failed.items()}
-        return self.plan.unavailable | self.outcome.unavailable | failed
+        ended = f"not reached: {self.outcome.ended_early}"
+        unreached = {str(condition): ended for condition in self.unreached}
+        return self.plan.unavailable | self.outcome.unavailable | unreached | failed
 
     @property
     def exit_code(self) -> ExitCode:
@@ -222,7 +226,14 @@ def _run(
         progress=progress,
     )
     outcome = runner.run()
-    result = Result(request.output, plan, outcome, samples.usable)
+    unreached = tuple(
+        condition
+        for i, condition in enumerate(plan.conditions)
+        if outcome.ended_early is not None
+        and condition.level != NOBODY
+        and not len(samples.headline_ns(i, attempt=1))
+    )
+    result = Result(request.output, plan, outcome, samples.usable, unreached)
     writer.finish(
         "complete" if outcome.ended_early is None else outcome.ended_early,
         duration_s=round(time.monotonic() - begin_s, 3),

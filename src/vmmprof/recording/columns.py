@@ -15,7 +15,7 @@ import pandas as pd
 import pyarrow as pa
 import pyarrow.parquet as pq
 
-from vmmprof.errors import UsageError
+from vmmprof.recording.readable import readable
 from vmmprof.recording.schema import DEFAULTS, JOURNAL_FILE, SAMPLES_FILE
 from vmmprof.recording.writer import read_journal
 
@@ -38,7 +38,7 @@ class StoredColumns:
         self._last_time: tuple[str, Any] = ("", None)
         self._journal: pa.Table | None = None
         self._file: pq.ParquetFile | None = None
-        with _readable(path):
+        with readable(path, "samples"):
             if (path / SAMPLES_FILE).is_file():
                 self._file = pq.ParquetFile(path / SAMPLES_FILE)
                 self._names = self._file.schema_arrow.names
@@ -71,7 +71,7 @@ class StoredColumns:
         return column
 
     def _read(self, name: str) -> Any:
-        with _readable(self._path):
+        with readable(self._path, "samples"):
             if self._file is not None:
                 column = self._file.read(columns=[name]).column(0)
             else:
@@ -87,7 +87,7 @@ class StoredColumns:
 
     def frame(self) -> pd.DataFrame:
         """All samples as a data frame, what an older recording lacks filled in."""
-        with _readable(self._path):
+        with readable(self._path, "samples"):
             table: Any = self._journal if self._file is None else self._file.read()
             samples: pd.DataFrame = table.to_pandas()
         for name, default in DEFAULTS.items():
@@ -106,23 +106,6 @@ def _missing(name: str, length: int) -> Any:
     if isinstance(value, str):
         return pd.Categorical([value]).take(np.zeros(length, np.intp))
     return np.full(length, value, np.int32)
-
-
-class _readable:
-    """Whatever Arrow or the system says of an unreadable file becomes one line."""
-
-    def __init__(self, path: Path) -> None:
-        self._path = path
-
-    def __enter__(self) -> None:
-        return None
-
-    def __exit__(self, kind: object, error: BaseException | None, _: object) -> None:
-        if isinstance(error, (OSError, pa.ArrowException)):
-            raise UsageError(
-                f"{self._path} is not a recording: its samples cannot be read "
-                f"({' '.join(str(error).split())})"
-            ) from None
 
 
 def _categorical(column: pa.ChunkedArray) -> pd.Categorical:

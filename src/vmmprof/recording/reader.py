@@ -15,13 +15,14 @@ import pyarrow.parquet as pq
 from vmmprof.errors import UsageError
 from vmmprof.operations import OPERATIONS, Operation
 from vmmprof.recording.columns import StoredColumns
+from vmmprof.recording.readable import readable
 from vmmprof.recording.schema import (
     ENVIRONMENT_FILE,
     EVENTS_FILE,
-    FORMAT_VERSION,
     VICTIMS_FILE,
     VICTIMS_JOURNAL_FILE,
 )
+from vmmprof.recording.validity import require_columns, require_facts, require_version
 from vmmprof.recording.writer import read_journal, recording_path
 
 
@@ -103,21 +104,15 @@ def load(name: str) -> Recording:
     """
     path = Path(name) if Path(name).is_dir() else recording_path(name)
     environment = _load_environment(path)
-    version = environment.get("format_version")
-    if not isinstance(version, int) or version > FORMAT_VERSION:
-        raise UsageError(
-            f"{path} has recording format {version}; this vmmprof reads up to "
-            f"{FORMAT_VERSION}, so use a newer one"
-        )
+    require_version(path, environment.get("format_version"))
     operation = OPERATIONS.get(str(environment.get("operation")))
     if operation is None:
         raise UsageError(
             f"{path} times operation {environment.get('operation')!r}, which this vmmprof does "
             f"not know; it knows {', '.join(OPERATIONS)}"
         )
-    missing = {"is_model", "headline", "command"} - environment.keys()
-    if missing:
-        raise UsageError(f"{path / ENVIRONMENT_FILE} lacks {', '.join(sorted(missing))}")
+    require_facts(path, environment, operation)
+    require_columns(path, operation)
     return _StoredRecording(path, StoredColumns(path), environment, operation)
 
 
@@ -140,9 +135,11 @@ def load_victims(recording: Recording) -> pd.DataFrame | None:
     """What a victim met while others allocated, None when the run had none."""
     path, journal = recording.path / VICTIMS_FILE, recording.path / VICTIMS_JOURNAL_FILE
     if path.is_file():
-        table = pq.read_table(path)
+        with readable(path):
+            table = pq.read_table(path)
     elif journal.is_file():
-        table = read_journal(journal)
+        with readable(journal):
+            table = read_journal(journal)
     else:
         return None
     victims: pd.DataFrame = table.to_pandas()
@@ -153,4 +150,8 @@ def load_victims(recording: Recording) -> pd.DataFrame | None:
 def load_events(recording: Recording) -> pd.DataFrame | None:
     """The kernel events of a traced recording, None when it was not traced."""
     path = recording.path / EVENTS_FILE
-    return pq.read_table(path).to_pandas() if path.is_file() else None
+    if not path.is_file():
+        return None
+    with readable(path):
+        events: pd.DataFrame = pq.read_table(path).to_pandas()
+    return events

@@ -3,12 +3,14 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any
 
 from vmmprof.recording.reader import Recording
 from vmmprof.recording.schema import SUFFIX
+from vmmprof.report.numbers import percent
 
 MODEL = "MODEL"
 _COMPLETE = "complete"
@@ -57,14 +59,28 @@ def machine_line(environment: Mapping[str, Any]) -> str:
     if environment.get("is_model"):
         return f"{MODEL} {environment.get('driver')}, no GPU"
     gpu = _section(environment, "gpu")
-    version = _section(environment, "nvidia_module").get("version", gpu.get("driver_version"))
-    kernel = _section(environment, "machine").get("kernel")
+    module = _section(environment, "nvidia_module")
+    version = _known(module.get("version")) or _known(gpu.get("driver_version"))
+    kernel = _known(_section(environment, "machine").get("kernel"))
     parts = [
-        str(gpu.get("name", "unknown GPU")),
+        _known(gpu.get("name")) or "unknown GPU",
         f"driver {version or 'unknown'}",
         f"kernel {kernel or 'unknown'}",
     ]
     return ", ".join(parts)
+
+
+def _known(reading: object) -> str | None:
+    """A reading as text; None where there is none or it says why it is unknown."""
+    text = "" if reading is None else str(reading)
+    return None if not text or text.startswith("unknown") else text
+
+
+def half_width_words(relative: float) -> str:
+    """What --until-ci was left with, from half the interval's width over the median."""
+    if math.isinf(relative):
+        return "too few samples for an interval"
+    return f"the interval is within {percent(relative)} of the median"
 
 
 def _section(environment: Mapping[str, Any], name: str) -> Mapping[str, Any]:
@@ -74,15 +90,16 @@ def _section(environment: Mapping[str, Any], name: str) -> Mapping[str, Any]:
 
 def _notes(environment: Mapping[str, Any]) -> list[str]:
     notes = [str(note) for note in environment.get("plan_notes") or ()]
-    notes += [
-        f"not measured: {what}: {why}" for what, why in _section(environment, "missing").items()
-    ]
+    missing: dict[str, list[str]] = {}
+    for what, why in _section(environment, "missing").items():
+        missing.setdefault(str(why), []).append(what)
+    notes += [f"not measured: {', '.join(what)}: {why}" for why, what in missing.items()]
     notes += [
         f"measured twice: {what}: {why}"
         for what, why in _section(environment, "remeasured").items()
     ]
     notes += [
-        f"not converged: {what}: interval within {width:.1%} of the median"
+        f"not converged: {what}: {half_width_words(width)}"
         for what, width in _section(environment, "not_converged").items()
     ]
     outcome = environment.get("outcome")

@@ -49,6 +49,13 @@ _CAPTION_COLUMNS = 110
 _ECDF_SIZES = 4
 _LOG_FROM_FACTOR = 8.0
 
+WHY_NOT_DRAWN = {
+    "ratio.png": "there is no pair of a placement with plain",
+    "breakdown.png": "no call has times of its own",
+    "ecdf.png": "there are no usable samples",
+}
+"""Every picture, and why a recording may not be able to fill it."""
+
 
 def draw_all(recording: Recording, directory: str) -> list[Path]:
     """Write every picture that the recording can fill to ``directory``; their paths.

@@ -31,6 +31,11 @@ def plain(value: float) -> str:
     return f"{value:.3f}"
 
 
+def percent(share: float) -> str:
+    """A share of 1 in percent with up to three digits: 0.0001 as ``0.01%``."""
+    return f"{100 * share:.3g}%"
+
+
 def ratio(value: float) -> str:
     """A ratio, two decimals below 100."""
     return f"{value:.2f}" if abs(value) < 100 else f"{value:.1f}"

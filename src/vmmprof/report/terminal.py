@@ -125,21 +125,23 @@ def _print_heading(console: Console, facts: Context) -> None:
 
 def _size_table(placement: PlacementOverview, wide: bool) -> Table:
     is_plain = placement.series.is_control
+    # A column of its own once any size has enough samples for it.
+    has_p99 = any(summary.p99 is not None for summary in placement.headlines)
     table = new_table()
     table.add_column("size", justify="right", no_wrap=True)
-    for name in ("n", "P50", "P90", *(["P99"] if wide else []), "max"):
+    for name in ("n", "P50", "P90", *(["P99"] if has_p99 else []), "max"):
         table.add_column(name, justify="right", no_wrap=True)
     if not is_plain:
         for name in ("extra over plain", "ratio to plain"):
             table.add_column(name, justify="right", no_wrap=True)
     for summary in placement.headlines:
-        table.add_row(*_size_cells(summary, is_plain, wide))
+        table.add_row(*_size_cells(summary, is_plain, wide, has_p99))
     return table
 
 
-def _size_cells(summary: ConditionSummary, is_plain: bool, wide: bool) -> list[str]:
+def _size_cells(summary: ConditionSummary, is_plain: bool, wide: bool, has_p99: bool) -> list[str]:
     p50 = with_interval(summary.p50, _us) if wide or is_plain else _value_us(summary)
-    tails = [summary.p90, summary.p99] if wide else [summary.p90]
+    tails = [summary.p90, summary.p99] if has_p99 else [summary.p90]
     tail_cells = [
         MISSING if tail is None else with_interval(tail, _us) if wide else us(tail.value)
         for tail in tails
