@@ -145,3 +145,9 @@ def test_what_is_no_recording_is_bad_input(tmp_path: Path) -> None:
     (path / SAMPLES_FILE).write_bytes(b"not parquet")
     with pytest.raises(UsageError, match="its samples cannot be read"):
         load(str(path))
+
+
+@pytest.mark.parametrize("name", ["", ".", "/", "./"])
+def test_a_name_that_is_none_is_bad_input(name: str) -> None:
+    with pytest.raises(UsageError, match="names no recording"):
+        recording_path(name)

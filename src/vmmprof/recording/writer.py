@@ -36,8 +36,13 @@ RUNNING = "running"
 
 
 def recording_path(name: str) -> Path:
-    """``NAME`` as the path of a recording folder, the suffix added where it is missing."""
+    """``NAME`` as the path of a recording folder, the suffix added where it is missing.
+
+    UsageError for a name that ends in no name of its own, such as ``.`` and ``/``.
+    """
     path = Path(name)
+    if not path.name:
+        raise UsageError(f"{name!r} names no recording; NAME is a folder NAME{SUFFIX}")
     return path if path.name.endswith(SUFFIX) else path.with_name(path.name + SUFFIX)
 
 
