@@ -2,6 +2,7 @@
 from __future__ import annotations
 
 import json
+import shutil
 from pathlib import Path
 
 import numpy as np
@@ -86,6 +87,16 @@ def test_a_killed_run_is_read_from_its_journal(tmp_path: Path, cut_bytes: int) -
     (killed / "environment.json").write_bytes((path / "environment.json").read_bytes())
     recording = load(str(killed))
     assert list(recording.samples["placement"]) == ["device", "domain:0"][: 2 - bool(cut_bytes)]
+    assert recording.environment["outcome"] == "running"
+    writer.__exit__(None, None, None)
+
+
+def test_a_run_killed_before_its_first_row_is_an_empty_recording(tmp_path: Path) -> None:
+    writer = write(tmp_path / "a.vmmprof").__enter__()
+    killed = tmp_path / "killed.vmmprof"
+    shutil.copytree(tmp_path / "a.vmmprof", killed)
+    recording = load(str(killed))
+    assert len(recording.samples) == 0
     assert recording.environment["outcome"] == "running"
     writer.__exit__(None, None, None)
 

@@ -55,6 +55,9 @@ class _Table:
         # Deltas, so that a placement that first shows up in a later batch can be added.
         options = pa.ipc.IpcWriteOptions(emit_dictionary_deltas=True)
         self._stream = pa.ipc.new_stream(self._sink, schema, options=options)
+        # Arrow writes the schema with the first batch; a run may be killed before it has one.
+        self._stream.write_batch(pa.RecordBatch.from_pylist([], schema=schema))
+        self._sink.flush()
 
     def append(self, columns: Mapping[str, object]) -> None:
         self._stream.write_batch(_record_batch(columns, self._schema))
