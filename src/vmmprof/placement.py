@@ -69,6 +69,11 @@ def parse_placement(text: str, domain_count: int | None) -> list[Placement]:
         elif word == "noncontiguous":
             noncontiguous = True
         elif word.startswith("domain:"):
+            if domains != [None]:
+                raise UsageError(
+                    f"placement {text!r} names two locality domains; memory is on one, so "
+                    "give each a --placement of its own"
+                )
             domains = _parse_domain(word, domain_count)
         else:
             raise UsageError(f"placement {word!r} in {text!r} is unknown; {_HINT}")

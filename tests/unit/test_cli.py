@@ -98,6 +98,35 @@ def test_bad_input_is_one_line_and_exit_2(arguments: list[str], complaint: str) 
     assert result.stderr.startswith("vmmprof: error: ")
 
 
+@pytest.mark.parametrize("arguments", [["doctor"], ["doctor", "--json"], ["model", "show"]])
+def test_a_reader_that_goes_away_is_no_failure(arguments: list[str]) -> None:
+    reading, writing = os.pipe()
+    os.close(reading)
+    result = subprocess.run(
+        [sys.executable, "-m", "vmmprof", *arguments],
+        stdout=writing,
+        stderr=subprocess.PIPE,
+        text=True,
+        check=False,
+    )
+    os.close(writing)
+    assert (result.returncode, result.stderr) == (0, "")
+
+
+@pytest.mark.parametrize("arguments", [["doctor"], ["doctor", "--json"], ["model", "show"]])
+def test_output_without_room_is_one_line_and_exit_2(arguments: list[str]) -> None:
+    with Path("/dev/full").open("w") as full:
+        result = subprocess.run(
+            [sys.executable, "-m", "vmmprof", *arguments],
+            stdout=full,
+            stderr=subprocess.PIPE,
+            text=True,
+            check=False,
+        )
+    assert result.returncode == 2
+    assert result.stderr == "vmmprof: error: output cannot be written: No space left on device\n"
+
+
 def test_without_a_driver_cuda_is_nothing_measured(tmp_path: Path) -> None:
     code = """
 import sys

@@ -13,6 +13,7 @@ import pandas as pd
 import pytest
 
 from tests.fake_driver import OUT_OF_MEMORY, STICKY, FakeDriver
+from vmmprof.drivers.protocol import NO_TIME_NS
 from vmmprof.errors import ExitCode, NothingMeasuredError, UsageError
 from vmmprof.experiment.plan import make_plan
 from vmmprof.experiment.runner import Options
@@ -316,3 +317,18 @@ def test_a_mismatch_is_kept_flagged_and_does_not_count(tmp_path: Path) -> None:
     result, samples = run(driver, tmp_path, warmup=0)
     assert (samples["flags"] == int(Flag.WRONG_ORDINAL)).sum() == 6
     assert result.usable == 5 * 6
+
+
+def test_a_size_that_a_model_has_no_source_for_is_said(tmp_path: Path) -> None:
+    driver = FakeDriver(
+        lambda condition, n: NO_TIME_NS if condition.size_bytes > 2 * MIB else 10_000
+    )
+    driver.is_model, driver.headline = True, "create"
+    driver.name = "model:fake"
+    result, samples = run(driver, tmp_path)
+    assert result.exit_code == ExitCode.PARTIAL
+    assert result.missing == {
+        f"{placement} 4 MiB": "model:fake has no source for the times of this size"
+        for placement in ("device", "domain:0", "domain:1")
+    }
+    assert (samples["size_bytes"] == 4 * MIB).sum() == 3 * 7

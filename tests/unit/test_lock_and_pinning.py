@@ -74,6 +74,11 @@ def test_cpu_lists() -> None:
             parse_cpus(text)
 
 
+def test_a_backward_range_is_bad_input() -> None:
+    with pytest.raises(UsageError, match="3-1 runs backwards"):
+        parse_cpus("0,3-1")
+
+
 def test_affinity_is_given_back_on_error() -> None:
     before = os.sched_getaffinity(0)
     one = {min(before)}

@@ -35,6 +35,14 @@ def test_a_domain_that_does_not_exist_is_bad_input() -> None:
         parse_placement("domain:2", 2)
 
 
+@pytest.mark.parametrize(
+    "text", ["domain:0+domain:1", "domain:all+domain:0", "domain:0+rdma+domain:0"]
+)
+def test_memory_is_on_one_domain(text: str) -> None:
+    with pytest.raises(UsageError, match="names two locality domains"):
+        parse_placement(text, 2)
+
+
 def test_a_driver_that_does_not_know_domains_is_not_bad_input() -> None:
     with pytest.raises(PartialError, match="does not know locality domains"):
         parse_placement("domain:0", None)

@@ -2,6 +2,10 @@
 from __future__ import annotations
 
 import json
+import resource
+import shutil
+from collections.abc import Iterator
+from contextlib import contextmanager
 from pathlib import Path
 
 import numpy as np
@@ -11,7 +15,7 @@ from vmmprof.errors import UsageError
 from vmmprof.operations import VMM_CYCLE
 from vmmprof.recording.reader import load
 from vmmprof.recording.schema import FORMAT_VERSION, JOURNAL_FILE, SAMPLES_FILE
-from vmmprof.recording.writer import RecordingWriter, recording_path
+from vmmprof.recording.writer import RecordingWriter, UnsavedError, recording_path
 
 ENVIRONMENT = {
     "format_version": FORMAT_VERSION,
@@ -90,6 +94,52 @@ def test_a_killed_run_is_read_from_its_journal(tmp_path: Path, cut_bytes: int) -
     writer.__exit__(None, None, None)
 
 
+def test_a_run_killed_before_its_first_row_is_an_empty_recording(tmp_path: Path) -> None:
+    writer = write(tmp_path / "a.vmmprof").__enter__()
+    killed = tmp_path / "killed.vmmprof"
+    shutil.copytree(tmp_path / "a.vmmprof", killed)
+    recording = load(str(killed))
+    assert len(recording.samples) == 0
+    assert recording.environment["outcome"] == "running"
+    writer.__exit__(None, None, None)
+
+
+@contextmanager
+def file_size_limit(size_bytes: int) -> Iterator[None]:
+    """As a full disk: a file that would grow beyond it cannot be written (EFBIG)."""
+    before = resource.getrlimit(resource.RLIMIT_FSIZE)
+    resource.setrlimit(resource.RLIMIT_FSIZE, (size_bytes, before[1]))
+    try:
+        yield
+    finally:
+        resource.setrlimit(resource.RLIMIT_FSIZE, before)
+
+
+def test_a_disk_that_fills_up_ends_in_one_line_and_keeps_what_was_saved(tmp_path: Path) -> None:
+    path = tmp_path / "a.vmmprof"
+    with (
+        file_size_limit(20_000),
+        pytest.raises(UnsavedError, match="cannot be written any more: File too large"),
+        write(path) as writer,
+    ):
+        for n in range(100):
+            writer.append(rows(["device"], [10], first_round=n))
+    recording = load(str(path))
+    assert 0 < len(recording.samples) < 100
+    assert recording.environment["outcome"] == "failed"
+
+
+def test_a_full_disk_leaves_no_recording_behind(tmp_path: Path) -> None:
+    path = tmp_path / "a.vmmprof"
+    with (
+        file_size_limit(10),
+        pytest.raises(UsageError, match=r"cannot write .*: File too large"),
+        write(path),
+    ):
+        pass
+    assert not path.exists()
+
+
 def test_an_existing_recording_is_not_overwritten(tmp_path: Path) -> None:
     path = tmp_path / "a.vmmprof"
     with write(path):
@@ -145,3 +195,9 @@ def test_what_is_no_recording_is_bad_input(tmp_path: Path) -> None:
     (path / SAMPLES_FILE).write_bytes(b"not parquet")
     with pytest.raises(UsageError, match="its samples cannot be read"):
         load(str(path))
+
+
+@pytest.mark.parametrize("name", ["", ".", "/", "./"])
+def test_a_name_that_is_none_is_bad_input(name: str) -> None:
+    with pytest.raises(UsageError, match="names no recording"):
+        recording_path(name)

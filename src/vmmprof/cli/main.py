@@ -4,6 +4,7 @@
 from __future__ import annotations
 
 import argparse
+import errno
 import os
 import signal
 import sys
@@ -50,6 +51,9 @@ exit codes: 0 all done; 1 a check or comparison failed; 2 bad input;
 """
 
 
+_NO_ROOM = (errno.ENOSPC, errno.EDQUOT, errno.EFBIG, errno.EIO)
+
+
 class Parser(argparse.ArgumentParser):
     """Errors are one line, like every other error of this program."""
 
@@ -76,7 +80,10 @@ def main(argv: Sequence[str]) -> ExitCode:
     """Run one command line; every expected error becomes one line and its exit code."""
     try:
         arguments = build_parser().parse_args(argv)
-        return ExitCode(arguments.handler(arguments))
+        code = ExitCode(arguments.handler(arguments))
+        if sys.stdout is not None:
+            sys.stdout.flush()  # here, where what goes wrong is still told in one line
+        return code
     except VmmprofError as error:
         print(f"vmmprof: error: {error}", file=sys.stderr)
         return error.exit_code
@@ -86,8 +93,26 @@ def main(argv: Sequence[str]) -> ExitCode:
         return ExitCode.INTERRUPTED
     except BrokenPipeError:
         # The reader went away (| head): nothing is wrong, and nobody is left to tell.
-        os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
+        _drop_output()
         return ExitCode.OK
+    except SystemExit as end:
+        # What rich makes of a reader that went away would be read as a check that failed.
+        if not isinstance(end.__context__, BrokenPipeError):
+            raise
+        _drop_output()
+        return ExitCode.OK
+    except OSError as error:
+        if error.errno not in _NO_ROOM:
+            raise
+        _drop_output()
+        print(f"vmmprof: error: output cannot be written: {error.strerror}", file=sys.stderr)
+        return ExitCode.USAGE
+
+
+def _drop_output() -> None:
+    """Send what is still buffered nowhere, or the interpreter would try again at its end."""
+    if sys.stdout is not None:
+        os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
 
 
 def _interrupt(number: int, frame: FrameType | None) -> NoReturn:

@@ -18,6 +18,8 @@ def parse_cpus(text: str) -> set[int]:
         first, dash, last = part.partition("-")
         if not first.isdecimal() or (dash and not last.isdecimal()):
             raise UsageError(f"--pin {text!r} is not auto, none or a CPU list such as 0,2-3")
+        if last and int(last) < int(first):
+            raise UsageError(f"--pin {text!r}: {part} runs backwards; the lower CPU comes first")
         cpus |= set(range(int(first), int(last or first) + 1))
     return cpus
 

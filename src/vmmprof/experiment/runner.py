@@ -132,7 +132,7 @@ class Runner:
         options = self._options
         done = options.repeats if options.until_ci is None else max(options.repeats, FIRST_LOOK_N)
         self._run_rounds(sorted(self._active), range(done), attempt=1)
-        self._give_up_discarded()
+        self._give_up_unusable()
         if options.until_ci is None:
             return
         for _ in range(MAX_DOUBLINGS):
@@ -319,16 +319,24 @@ class Runner:
         if self._driver.is_sticky(status):
             raise self._end(f"{condition}: {reason}; the context cannot be used any more")
 
-    def _give_up_discarded(self) -> None:
-        """Drop conditions that never got the memory they asked for."""
+    def _give_up_unusable(self) -> None:
+        """Drop conditions that were run and never gave a sample, and say why."""
         for i in sorted(self._active):
+            condition = self._conditions[i]
+            if condition.level == NOBODY or len(self._samples.headline_ns(i, attempt=1)):
+                continue
             discarded = self._samples.discarded(i)
-            if discarded and not len(self._samples.headline_ns(i, attempt=1)):
-                self._active.discard(i)
-                self.outcome.failed[self._conditions[i]] = (
+            if discarded:
+                reason = (
                     f"discarded: none of {discarded} allocations read back as the memory "
                     "that was asked for"
                 )
+            elif self._driver.is_model:
+                reason = f"{self._driver.name} has no source for the times of this size"
+            else:
+                reason = f"none of its cycles gave a usable time ({self._driver.headline})"
+            self._active.discard(i)
+            self.outcome.failed[condition] = reason
 
     def _report(self, doing: str) -> None:
         elapsed_s = time.monotonic() - self._begin_s

@@ -24,7 +24,7 @@ from vmmprof.experiment.runner import Options, Outcome, ProgressCallback, Runner
 from vmmprof.experiment.samples import Samples
 from vmmprof.placement import ALONE, NOBODY, Condition, Level
 from vmmprof.recording import environment
-from vmmprof.recording.writer import RecordingWriter
+from vmmprof.recording.writer import RecordingWriter, UnsavedError
 from vmmprof.variant import STANDARD, Variant
 
 
@@ -94,12 +94,14 @@ def measure(
 
     ``on_plan`` is told the plan before anything is measured. Errors found
     before measuring are raised; from then on everything ends in a Result and a
-    saved recording.
+    saved recording, but for an UnsavedError: a recording that takes no more.
     """
     result = None
     try:
         with ExitStack() as stack:
             result = _measure(stack, driver, request, on_plan, progress)
+    except UnsavedError:
+        raise
     except VmmprofError as error:
         if result is None:
             raise

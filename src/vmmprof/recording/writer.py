@@ -11,14 +11,16 @@ from __future__ import annotations
 import contextlib
 import json
 import os
-from collections.abc import Mapping
+import shutil
+from collections.abc import Iterator, Mapping
+from contextlib import contextmanager
 from pathlib import Path
 
 import numpy as np
 import pyarrow as pa
 import pyarrow.parquet as pq
 
-from vmmprof.errors import UsageError
+from vmmprof.errors import PartialError, UsageError
 from vmmprof.operations import Operation
 from vmmprof.recording.schema import (
     DEFAULTS,
@@ -36,9 +38,30 @@ RUNNING = "running"
 
 
 def recording_path(name: str) -> Path:
-    """``NAME`` as the path of a recording folder, the suffix added where it is missing."""
+    """``NAME`` as the path of a recording folder, the suffix added where it is missing.
+
+    UsageError for a name that ends in no name of its own, such as ``.`` and ``/``.
+    """
     path = Path(name)
+    if not path.name:
+        raise UsageError(f"{name!r} names no recording; NAME is a folder NAME{SUFFIX}")
     return path if path.name.endswith(SUFFIX) else path.with_name(path.name + SUFFIX)
+
+
+class UnsavedError(PartialError):
+    """A recording cannot be written any more, so nothing more can be measured into it."""
+
+
+@contextmanager
+def _saving(path: Path) -> Iterator[None]:
+    """UnsavedError in place of what the system says when it takes no more."""
+    try:
+        yield
+    except OSError as error:
+        reason = os.strerror(error.errno) if error.errno else " ".join(str(error).split())
+        raise UnsavedError(
+            f"{path} cannot be written any more: {reason}; what was saved until then is there"
+        ) from None
 
 
 class _Table:
@@ -50,6 +73,9 @@ class _Table:
         # Deltas, so that a placement that first shows up in a later batch can be added.
         options = pa.ipc.IpcWriteOptions(emit_dictionary_deltas=True)
         self._stream = pa.ipc.new_stream(self._sink, schema, options=options)
+        # Arrow writes the schema with the first batch; a run may be killed before it has one.
+        self._stream.write_batch(pa.RecordBatch.from_pylist([], schema=schema))
+        self._sink.flush()
 
     def append(self, columns: Mapping[str, object]) -> None:
         self._stream.write_batch(_record_batch(columns, self._schema))
@@ -59,7 +85,11 @@ class _Table:
         self._stream.close()
         self._sink.close()
         partial = self._file.with_name(self._file.name + ".partial")
-        pq.write_table(read_journal(self._journal), partial, compression="zstd")
+        try:
+            pq.write_table(read_journal(self._journal), partial, compression="zstd")
+        except OSError:
+            partial.unlink(missing_ok=True)  # the journal has it all, and the room is short
+            raise
         partial.rename(self._file)
         self._journal.unlink()
 
@@ -98,26 +128,37 @@ class RecordingWriter:
             raise UsageError(
                 f"cannot write {self.path}: {error.strerror}; choose another --output"
             ) from None
+        try:
+            self._begin()
+        except OSError as error:
+            shutil.rmtree(self.path, ignore_errors=True)
+            raise UsageError(
+                f"cannot write {self.path}: {os.strerror(error.errno or 0)}; choose another "
+                "--output"
+            ) from None
+        return self
+
+    def _begin(self) -> None:
         self._write_environment()
-        self._samples = _Table(
-            self.path, JOURNAL_FILE, SAMPLES_FILE, samples_schema(self._operation)
-        )
+        samples = _Table(self.path, JOURNAL_FILE, SAMPLES_FILE, samples_schema(self._operation))
         if self._with_victims:
             self._victims = _Table(self.path, VICTIMS_JOURNAL_FILE, VICTIMS_FILE, victims_schema())
-        return self
+        self._samples = samples
 
     def append(self, columns: Mapping[str, object]) -> None:
         """Add rows: the columns of the schema, as arrays of one length (docs/recording.md).
 
-        Columns in schema.DEFAULTS may be left out.
+        Columns in schema.DEFAULTS may be left out. UnsavedError when they cannot be saved.
         """
         assert self._samples is not None
-        self._samples.append(columns)
+        with _saving(self.path):
+            self._samples.append(columns)
 
     def append_victims(self, columns: Mapping[str, object]) -> None:
         """Add operations of a victim, as :meth:`append` adds cycles."""
         assert self._victims is not None
-        self._victims.append(columns)
+        with _saving(self.path):
+            self._victims.append(columns)
 
     def finish(self, outcome: str, **facts: object) -> None:
         """Say how the run ended, with facts that were only known at its end."""
@@ -126,12 +167,16 @@ class RecordingWriter:
     def __exit__(self, *exc: object) -> None:
         if self._samples is None:
             return
-        self._samples.close()
-        if self._victims is not None:
-            self._victims.close()
-        if self.environment["outcome"] == RUNNING:
-            self.environment["outcome"] = "failed"
-        self._write_environment()
+        try:
+            with _saving(self.path):
+                self._samples.close()
+                if self._victims is not None:
+                    self._victims.close()
+        finally:
+            if self.environment["outcome"] == RUNNING:
+                self.environment["outcome"] = "failed"
+            with _saving(self.path):
+                self._write_environment()
 
     def _write_environment(self) -> None:
         text = json.dumps(self.environment, indent=2, default=str) + "\n"
