@@ -30,12 +30,12 @@ PYTHON
 chmod -R a+rX "$shared"
 
 as_user() {
-    if setpriv --reuid=$user --regid=$user --clear-groups env PYTHONPATH="$shared" HOME=/tmp \
+    if setpriv --reuid=$user --regid=$user --clear-groups env PYTHONPATH="$shared${PYTHONPATH:+:$PYTHONPATH}" HOME=/tmp \
         "$python" -c 'import cuda.bindings.driver, numpy, pynvml, vmmprof' 2>/dev/null; then
         setpriv --reuid=$user --regid=$user --clear-groups \
-            env PYTHONPATH="$shared" HOME=/tmp "$python" -m vmmprof "$@"
+            env PYTHONPATH="$shared${PYTHONPATH:+:$PYTHONPATH}" HOME=/tmp "$python" -m vmmprof "$@"
     else
-        PYTHONPATH="$shared" HOME=/tmp "$python" - "$@" <<'PYTHON'
+        PYTHONPATH="$shared${PYTHONPATH:+:$PYTHONPATH}" HOME=/tmp "$python" - "$@" <<'PYTHON'
 import os, sys
 import cuda.bindings.driver, numpy, pynvml
 import vmmprof.cli.main

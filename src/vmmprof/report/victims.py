@@ -34,7 +34,8 @@ def victim_table(summaries: Sequence[VictimSummary]) -> Table:
     """A row a condition that the victim ran beside, the one where it was alone first."""
     shown = level_columns(s.condition.level for s in summaries if not s.is_alone)
     table = new_table()
-    table.add_column("beside", no_wrap=True)
+    # The one column that may fold: numbers never lose a digit for it.
+    table.add_column("beside")
     for name in ("size", *(name for name, _ in shown), *_NUMBERS):
         table.add_column(name, justify="right", no_wrap=True)
     for summary in summaries:
