@@ -290,8 +290,12 @@ def _traced(
 
     if driver.is_model:
         raise UsageError(f"--trace: {driver.name} runs no kernel driver; leave it out")
-    if arguments.threads or arguments.processes or arguments.devices:
-        raise UsageError("--trace goes with single cycles; leave --threads and the like out")
+    needs_more = (arguments.threads, arguments.processes, arguments.devices, arguments.victim)
+    differs = (arguments.rate, arguments.variant, arguments.green_context, arguments.api != "vmm")
+    if any(needs_more) or any(differs):
+        raise UsageError(
+            "--trace goes with single usual cycles; leave --threads, --variant and the like out"
+        )
     method = choose(arguments.trace)
     probe = stack.enter_context(open_probe(method.name, os.getpid()))
     return TracedDriver.wrapping(driver, probe)
