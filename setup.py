@@ -30,7 +30,7 @@ setup(
                 "vmmprof.drivers.cuda._cycle",
                 [f"{core}/_cycle.pyx"],
                 include_dirs=[core, cuda_include(), np.get_include()],
-                depends=[f"{core}/cycle_core.hpp", f"{core}/burst.hpp", f"{core}/victim.hpp"],
+                depends=[f"{core}/cycle_core.hpp", f"{core}/burst.hpp", f"{core}/victim.hpp", f"{core}/nvtx.hpp"],
                 language="c++",
                 extra_compile_args=["-std=c++17", "-O2", "-Wall", "-pthread"],
             )
