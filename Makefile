@@ -23,7 +23,7 @@ help:
 	@echo "make clean         remove what make made, recordings apart"
 
 # The stamp is renewed when the build's inputs change, so that an old extension is never run.
-$(VENV)/installed: pyproject.toml setup.py src/vmmprof/drivers/cuda/_cycle.pyx src/vmmprof/drivers/cuda/cycle_core.hpp src/vmmprof/drivers/cuda/burst.hpp src/vmmprof/drivers/cuda/victim.hpp
+$(VENV)/installed: pyproject.toml setup.py src/vmmprof/drivers/cuda/_cycle.pyx src/vmmprof/drivers/cuda/cycle_core.hpp src/vmmprof/drivers/cuda/burst.hpp src/vmmprof/drivers/cuda/victim.hpp src/vmmprof/drivers/cuda/nvtx.hpp
 	$(PYTHON) -m venv $(VENV)
 	$(BIN)/python -m pip install --quiet --upgrade 'pip>=25.1'
 	$(BIN)/python -m pip install --quiet --editable . --group dev

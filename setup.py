@@ -23,6 +23,7 @@ def cuda_include() -> str:
 
 
 core = "src/vmmprof/drivers/cuda"
+HEADERS = ("cycle_core", "burst", "victim", "nvtx")
 setup(
     ext_modules=cythonize(
         [
@@ -30,7 +31,7 @@ setup(
                 "vmmprof.drivers.cuda._cycle",
                 [f"{core}/_cycle.pyx"],
                 include_dirs=[core, cuda_include(), np.get_include()],
-                depends=[f"{core}/cycle_core.hpp", f"{core}/burst.hpp", f"{core}/victim.hpp"],
+                depends=[f"{core}/{name}.hpp" for name in HEADERS],
                 language="c++",
                 extra_compile_args=["-std=c++17", "-O2", "-Wall", "-pthread"],
             )

@@ -9,6 +9,7 @@ from pathlib import Path
 from typing import Any
 
 import numpy as np
+import pandas as pd
 import pytest
 
 from vmmprof.errors import ExitCode, UsageError
@@ -72,7 +73,7 @@ def test_pools(
     plain = np.full((6, len(PAPER_MIB)), 2.0) + 5.0 * (extra_us < 0)
     times = {"device": plain, "domain:0": plain + extra_us}
     rows = frame([samples(times, PAPER_MIB, attempt=1, operation=POOL_CYCLE)])
-    rows["variant"] = "pool:warm"
+    rows["variant"] = pd.Categorical(["pool:warm"] * len(rows))
     path = tmp_path / "pools"
     save(path, Recording(path, rows, environment(operation="pool_cycle"), POOL_CYCLE))
     document = reproduced(capsys, paper_recording(tmp_path / "cycle"), str(path))

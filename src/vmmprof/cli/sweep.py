@@ -216,6 +216,12 @@ def add_parser(subparsers: argparse._SubParsersAction[argparse.ArgumentParser]) 
         help="seed of the visiting order (default 0)",
     )
     how.add_argument(
+        "--nvtx",
+        action="store_true",
+        help="put an NVTX range around every call, for a profiler that is attached to this "
+        "process; what the profiler takes for it is then in the times",
+    )
+    how.add_argument(
         "--trace",
         nargs="?",
         const="auto",
@@ -251,6 +257,8 @@ def run(arguments: argparse.Namespace) -> ExitCode:
             f"no CUDA device can be used: {selection.fallback_reason}\n"
             f"MODEL: {selection.driver.name} runs instead; nothing below is measured"
         )
+    if arguments.nvtx:
+        _mark_calls(arguments, selection.driver)
     request = _request(arguments, selection)
     show.require_plot_directory(arguments, request.output)
     line = ProgressLine()
@@ -299,6 +307,18 @@ def _traced(
     method = choose(arguments.trace)
     probe = stack.enter_context(open_probe(method.name, os.getpid()))
     return TracedDriver.wrapping(driver, probe)
+
+
+def _mark_calls(arguments: argparse.Namespace, driver: Driver) -> None:
+    """NVTX ranges around the calls that this process makes."""
+    if driver.name != "cuda":
+        raise UsageError(f"--nvtx marks calls of the CUDA driver; {driver.name} makes none")
+    if arguments.processes:
+        raise UsageError("--nvtx marks the calls of one process; leave --processes out")
+    from vmmprof.drivers.cuda.driver import CudaDriver
+
+    assert isinstance(driver, CudaDriver)
+    driver.mark_calls()
 
 
 def _first_device(arguments: argparse.Namespace) -> int:

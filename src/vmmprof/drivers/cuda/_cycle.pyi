@@ -6,6 +6,7 @@ import numpy.typing as npt
 
 NOT_READ_BACK: int
 MAX_WORKERS: int
+HAS_NVTX: bool
 VICTIM_KINDS: tuple[str, ...]
 BURST_CONTROL_BYTES: int
 
@@ -34,7 +35,9 @@ class VictimThread:
     def finish(self) -> tuple[npt.NDArray[np.int64], int]: ...
 
 class CycleCore:
-    def __init__(self, *, knows_locality_domains: bool, pools: bool = ...) -> None: ...
+    def __init__(
+        self, *, knows_locality_domains: bool, pools: bool = ..., nvtx: bool = ...
+    ) -> None: ...
     def granularity(
         self, device: int, domain: int, compressible: bool, rdma: bool
     ) -> tuple[int, int]: ...

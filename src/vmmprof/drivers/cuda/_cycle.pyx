@@ -65,6 +65,11 @@ cdef extern from "cycle_core.hpp" namespace "vmmprof" nogil:
                       const Rows &, const atomic_bool &stop, cbool &leaked)
 
 
+cdef extern from "nvtx.hpp" namespace "vmmprof" nogil:
+    const cbool HAS_NVTX_ "vmmprof::HAS_NVTX"
+    void add_ranges(EntryPoints &)
+
+
 cdef extern from "burst.hpp" namespace "vmmprof" nogil:
     const uint32_t MAX_WORKERS_ "vmmprof::MAX_WORKERS"
     cdef cppclass WorkerTrace:
@@ -160,6 +165,7 @@ def empty_interval_cost_ns(int repeats=100_000):
 
 
 MAX_WORKERS = MAX_WORKERS_
+HAS_NVTX = HAS_NVTX_
 # Bytes, aligned to 64, that the workers of a burst meet in; memory that processes share must hold them.
 BURST_CONTROL_BYTES = sizeof(BurstControl)
 # How often the thread that waits for a burst lets signal handlers run.
@@ -203,12 +209,14 @@ cdef class CycleCore:
     cdef vector[Condition] conditions
     cdef atomic_bool stop
 
-    def __cinit__(self, *, cbool knows_locality_domains, cbool pools=False):
+    def __cinit__(self, *, cbool knows_locality_domains, cbool pools=False, cbool nvtx=False):
         cdef void **table = <void **>&self.entry_points
         for i, symbol in enumerate(_SYMBOLS):
             table[i] = NULL if symbol in _POOL_SYMBOLS and not pools else _resolve(symbol)
         if not knows_locality_domains:
             table[_SYMBOLS.index(b"cuPointerGetAttribute")] = NULL
+        if nvtx:
+            add_ranges(self.entry_points)
 
     def prepare(self, conditions):
         """Take the conditions that visits index, as tuples.

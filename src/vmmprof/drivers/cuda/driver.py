@@ -82,6 +82,7 @@ class CudaDriver:
         self.operation = VMM_CYCLE
         self.headline = "total"
         self._spacing_ns = 0
+        self._nvtx = False
         self._core = make_core(self.domain_count is not None)
         self._conditions: list[Condition] = []
         self._stop_requested = False
@@ -105,7 +106,17 @@ class CudaDriver:
         if not api.attribute(self._device, "MEMORY_POOLS_SUPPORTED"):
             raise UsageError(f"--api {name}: device {self.device} has no memory pools")
         self.operation = POOL_CYCLE
-        self._core = make_core(self.domain_count is not None, pools=True)
+        self._core = make_core(self.domain_count is not None, pools=True, nvtx=self._nvtx)
+
+    def mark_calls(self) -> None:
+        """Put an NVTX range around every call, for a profiler attached to this process."""
+        if not _cycle.HAS_NVTX:
+            raise UsageError(
+                "--nvtx: this vmmprof was built without NVTX's header; build it where the wheel "
+                "nvidia-nvtx 13 is installed"
+            )
+        self._nvtx = True
+        self._core = make_core(self.domain_count is not None, nvtx=True)
 
     def require_variant(self, placement: Placement, variant: Variant) -> None:
         if variant.pool and (placement.compressible or placement.rdma):
@@ -390,6 +401,7 @@ class CudaDriver:
             "other_pids": "unknown" if others is None else list(others),
             "cuda_driver_version": int(api.call("cuDriverGetVersion")),
             "cuda_bindings_version": version("cuda-bindings"),
+            "nvtx_ranges": self._nvtx,
             "empty_interval_ns": round(_cycle.empty_interval_cost_ns(), 2),
             **nvml.readings(self.pci_bus_id),
         }

@@ -83,10 +83,14 @@ def _release(contexts: dict[int, Any]) -> None:
         raise failed
 
 
-def make_core(knows_locality_domains: bool, pools: bool = False) -> _cycle.CycleCore:
+def make_core(
+    knows_locality_domains: bool, pools: bool = False, nvtx: bool = False
+) -> _cycle.CycleCore:
     """The timing core; NothingMeasuredError when the driver lacks an entry point."""
     try:
-        return _cycle.CycleCore(knows_locality_domains=knows_locality_domains, pools=pools)
+        return _cycle.CycleCore(
+            knows_locality_domains=knows_locality_domains, pools=pools, nvtx=nvtx
+        )
     except _cycle.MissingSymbolError as error:
         raise NothingMeasuredError(f"this CUDA driver has no {error}; the cycle needs it") from None
     except RuntimeError as error:
