@@ -101,6 +101,8 @@ def require_columns(path: Path, operation: Operation) -> None:
             if wanted.name not in DEFAULTS:
                 raise UsageError(f"{path} is not a recording: its samples lack {wanted.name}")
             continue
+        if schema.names.count(wanted.name) > 1:
+            raise UsageError(f"{path} is not a recording: its samples have {wanted.name} twice")
         found = schema.field(wanted.name).type
         # A data frame that was saved has times as floats, since its integers know no null.
         as_saved = wanted.nullable and pa.types.is_floating(found)
