@@ -86,6 +86,7 @@ finally:
         (["sweep", "--size", "2M"], "unrecognized arguments: --size 2M"),
         (["report"], "arguments are required: NAME"),
         (["report", "no-such-recording"], "no-such-recording.vmmprof is not there"),
+        (["report", "two\nlines\x1b[31m"], r"two\nlines\x1b[31m.vmmprof is not there"),
         (["doctor", "--bundle", "/proc/none/b.tar.gz"], "cannot be written"),
     ],
 )
