@@ -114,6 +114,15 @@ def test_a_reader_that_goes_away_is_no_failure(arguments: list[str]) -> None:
     assert (result.returncode, result.stderr) == (0, "")
 
 
+def test_without_standard_error_a_sweep_goes_on(tmp_path: Path) -> None:
+    command = f"{sys.executable} -m vmmprof sweep --driver model:b300 --sizes 2M --output a 2>&-"
+    result = subprocess.run(
+        ["sh", "-c", command], stdout=subprocess.PIPE, text=True, cwd=tmp_path, check=False
+    )
+    assert result.returncode == 0
+    assert "recording: a.vmmprof" in result.stdout
+
+
 @pytest.mark.parametrize("arguments", [["doctor"], ["doctor", "--json"], ["model", "show"]])
 def test_output_without_room_is_one_line_and_exit_2(arguments: list[str]) -> None:
     with Path("/dev/full").open("w") as full:
