@@ -206,3 +206,9 @@ def test_an_environment_nested_too_deep_is_bad_input(recorded: Recorded) -> None
     (path / "environment.json").write_text("[" * 100_000)
     with pytest.raises(UsageError, match=r"its environment\.json cannot be read"):
         load(str(path))
+
+
+def test_words_as_pandas_saves_them_are_text(recorded: Recorded) -> None:
+    words = pa.array([""] * 3, pa.large_string())
+    path = edit(recorded(), lambda table: replaced(table, "variant", words))
+    report(path)
