@@ -19,7 +19,7 @@ from vmmprof.drivers.model.fit import Equation, fit_h200, solve, work_of
 from vmmprof.drivers.model.parameters import Curve, load
 from vmmprof.drivers.model.rm_rows import ROWS, RmRow, read_rows, rows_text, stored_text
 from vmmprof.errors import ExitCode, UsageError
-from vmmprof.operations import RM_ALLOC
+from vmmprof.operations import RM_ALLOC, VMM_CYCLE
 from vmmprof.placement import parse_placement
 from vmmprof.recording.reader import Recording
 from vmmprof.recording.reader import load as load_recording
@@ -187,22 +187,22 @@ def test_the_command_fits_a_recording_and_stores_rows_and_parameters(tmp_path: P
         assert fitted[parameter.name, parameter.size_mib] == expected
 
 
-@pytest.mark.parametrize(
-    ("environment", "complaint"),
-    [({"is_model": True}, "not a measurement"), ({"operation": "vmm_cycle"}, "not a measurement")],
-)
+@pytest.mark.parametrize("what", ["modelled", "another operation"])
 def test_what_is_no_measurement_of_rm_allocations_is_refused(
-    tmp_path: Path,
-    environment: dict[str, object],
-    complaint: str,
-    capsys: pytest.CaptureFixture[str],
+    tmp_path: Path, what: str, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    stored, _ = read_rows(stored_text())
-    recording = rm_recording(tmp_path, stored, environment=environment)
+    if what == "modelled":
+        stored, _ = read_rows(stored_text())
+        recording = rm_recording(tmp_path, stored, environment={"is_model": True})
+    else:
+        facts = ENVIRONMENT | {"operation": "vmm_cycle"}
+        with RecordingWriter(tmp_path / "cycle.vmmprof", VMM_CYCLE, facts):
+            pass
+        recording = load_recording(str(tmp_path / "cycle"))
     output = tmp_path / "data"
     output.mkdir()
     assert fit.main([str(recording.path), "--output", str(output)]) == ExitCode.USAGE
-    assert complaint in capsys.readouterr().err
+    assert "not a measurement" in capsys.readouterr().err
     assert not list(output.iterdir())
 
 

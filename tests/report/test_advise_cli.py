@@ -145,10 +145,13 @@ def test_bad_input_is_one_line(words: tuple[str, ...], message: str) -> None:
 @pytest.mark.parametrize(
     ("text", "message"),
     [
-        ("a,b\n", "lacks column time_s, event, size, placement"),
+        ("a,b\n", "lacks column time_s, event, size, placement; it has a, b"),
+        ("", "it has none"),
         (TRACE.replace("free,64M,domain:0,a", "free,64M,domain:0,z"), "frees what is not"),
         (TRACE.replace("0.2,free", "0.2,drop"), "has event 'drop'"),
         (TRACE.replace("0.2,free", "soon,free"), "has time 'soon'"),
+        (TRACE.replace("0.2,free", "0.05,free"), "line 4 is earlier than the line before"),
+        (TRACE + "2.0,allocate", "line 8 has fewer values than columns"),
         ("time_s,event,size,placement\n1,allocate,2M,device\n", "spans no time"),
     ],
 )

@@ -85,3 +85,11 @@ def test_colour_changes_no_word() -> None:
     import re
 
     assert re.sub(r"\x1b\[[0-9;]*m", "", coloured).split() == printed(measured(), 80).split()
+
+
+def test_a_run_that_was_killed_is_not_said_to_run() -> None:
+    recording = measured()
+    recording.environment["outcome"] = "running"
+    stream = io.StringIO()
+    print_recording(recording, console=Console(file=stream, width=80))
+    assert "note: the run was killed, or is not at its end yet" in stream.getvalue()

@@ -86,6 +86,7 @@ finally:
         (["sweep", "--size", "2M"], "unrecognized arguments: --size 2M"),
         (["report"], "arguments are required: NAME"),
         (["report", "no-such-recording"], "no-such-recording.vmmprof is not there"),
+        (["report", "two\nlines\x1b[31m"], r"two\nlines\x1b[31m.vmmprof is not there"),
         (["doctor", "--bundle", "/proc/none/b.tar.gz"], "cannot be written"),
     ],
 )
@@ -111,6 +112,15 @@ def test_a_reader_that_goes_away_is_no_failure(arguments: list[str]) -> None:
     )
     os.close(writing)
     assert (result.returncode, result.stderr) == (0, "")
+
+
+def test_without_standard_error_a_sweep_goes_on(tmp_path: Path) -> None:
+    command = f"{sys.executable} -m vmmprof sweep --driver model:b300 --sizes 2M --output a 2>&-"
+    result = subprocess.run(
+        ["sh", "-c", command], stdout=subprocess.PIPE, text=True, cwd=tmp_path, check=False
+    )
+    assert result.returncode == 0
+    assert "recording: a.vmmprof" in result.stdout
 
 
 @pytest.mark.parametrize("arguments", [["doctor"], ["doctor", "--json"], ["model", "show"]])

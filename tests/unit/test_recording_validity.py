@@ -193,3 +193,22 @@ def test_events_that_cannot_be_read_are_one_line(recorded: Recorded) -> None:
     (path / "events.parquet").write_bytes(b"not parquet")
     with pytest.raises(UsageError, match=r"its events\.parquet cannot be read"):
         load_events(load(str(path)))
+
+
+def test_a_column_that_is_there_twice_is_named(recorded: Recorded) -> None:
+    path = edit(recorded(), lambda table: table.append_column("flags", table["flags"]))
+    with pytest.raises(UsageError, match="its samples have flags twice"):
+        report(path)
+
+
+def test_an_environment_nested_too_deep_is_bad_input(recorded: Recorded) -> None:
+    path = recorded()
+    (path / "environment.json").write_text("[" * 100_000)
+    with pytest.raises(UsageError, match=r"its environment\.json cannot be read"):
+        load(str(path))
+
+
+def test_words_as_pandas_saves_them_are_text(recorded: Recorded) -> None:
+    words = pa.array([""] * 3, pa.large_string())
+    path = edit(recorded(), lambda table: replaced(table, "variant", words))
+    report(path)

@@ -293,7 +293,8 @@ def read_trace(lines: Iterable[str], name: str) -> list[Load]:
     missing = [column for column in _TRACE_COLUMNS if column not in (reader.fieldnames or ())]
     if missing:
         raise UsageError(
-            f"trace {name} lacks column {', '.join(missing)}; it has {', '.join(_TRACE_COLUMNS)}"
+            f"trace {name} lacks column {', '.join(missing)}; "
+            f"it has {', '.join(reader.fieldnames or ('none',))}"
         )
     alive: dict[tuple[int, Placement], deque[str]] = defaultdict(deque)
     counts: dict[tuple[int, Placement], int] = defaultdict(int)
@@ -301,7 +302,11 @@ def read_trace(lines: Iterable[str], name: str) -> list[Load]:
     times = []
     for number, row in enumerate(reader, start=2):
         where = f"trace {name} line {number}"
+        if any(row[column] is None for column in _TRACE_COLUMNS):
+            raise UsageError(f"{where} has fewer values than columns")
         times.append(_number(row["time_s"], where))
+        if len(times) > 1 and times[-1] < times[-2]:
+            raise UsageError(f"{where} is earlier than the line before; sort the trace by time_s")
         key = (parse_size(row["size"]), placement_of(row["placement"]))
         identity = row.get("id") or ""
         if row["event"] == "allocate":

@@ -85,7 +85,7 @@ def main(argv: Sequence[str]) -> ExitCode:
             sys.stdout.flush()  # here, where what goes wrong is still told in one line
         return code
     except VmmprofError as error:
-        print(f"vmmprof: error: {error}", file=sys.stderr)
+        print(f"vmmprof: error: {_one_line(str(error))}", file=sys.stderr)
         return error.exit_code
     except KeyboardInterrupt as interrupt:
         name = interrupt.args[0] if interrupt.args else "SIGINT"
@@ -107,6 +107,11 @@ def main(argv: Sequence[str]) -> ExitCode:
         _drop_output()
         print(f"vmmprof: error: output cannot be written: {error.strerror}", file=sys.stderr)
         return ExitCode.USAGE
+
+
+def _one_line(text: str) -> str:
+    """``text`` with control characters spelled out: names and files of others may hold them."""
+    return "".join(c if c.isprintable() else repr(c)[1:-1] for c in text)
 
 
 def _drop_output() -> None:

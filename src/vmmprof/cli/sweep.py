@@ -70,8 +70,9 @@ def add_parser(subparsers: argparse._SubParsersAction[argparse.ArgumentParser]) 
         "--placement",
         action="append",
         metavar="PLACEMENT",
-        help="device, domain:N, domain:all, compressible, rdma, joined by +; repeatable "
-        "(default: device and every locality domain)",
+        help="device, domain:N, domain:all, compressible, rdma, and noncontiguous with "
+        "--driver rm or a model, joined by +; repeatable (default: device and every locality "
+        "domain)",
     )
     what.add_argument(
         "--api",

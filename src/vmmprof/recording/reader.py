@@ -121,7 +121,7 @@ def _load_environment(path: Path) -> dict[str, Any]:
         raise UsageError(f"{path} is not there; name a recording folder made by vmmprof sweep")
     try:
         environment = json.loads((path / ENVIRONMENT_FILE).read_text(encoding="utf-8"))
-    except (OSError, ValueError) as error:
+    except (OSError, ValueError, RecursionError) as error:
         raise UsageError(
             f"{path} is not a recording: its {ENVIRONMENT_FILE} cannot be read "
             f"({' '.join(str(error).split())})"

@@ -49,7 +49,7 @@ _KINDS: tuple[tuple[Callable[[pa.DataType], bool], str], ...] = (
     (pa.types.is_integer, "whole numbers"),
     (pa.types.is_boolean, "true or false"),
     (pa.types.is_string, "text"),
-    (pa.types.is_large_string, "text"),
+    (pa.types.is_large_string, "text"),  # what pandas saves
 )
 
 
@@ -102,6 +102,8 @@ def require_columns(path: Path, operation: Operation) -> None:
             if wanted.name not in DEFAULTS:
                 raise UsageError(f"{path} is not a recording: its samples lack {wanted.name}")
             continue
+        if schema.names.count(wanted.name) > 1:
+            raise UsageError(f"{path} is not a recording: its samples have {wanted.name} twice")
         found = schema.field(wanted.name).type
         # A data frame that was saved has times as floats, since its integers know no null.
         as_saved = wanted.nullable and pa.types.is_floating(found)

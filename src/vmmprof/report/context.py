@@ -10,6 +10,7 @@ from typing import Any
 
 from vmmprof.recording.reader import Recording
 from vmmprof.recording.schema import SUFFIX
+from vmmprof.recording.writer import RUNNING
 from vmmprof.report.numbers import percent
 
 MODEL = "MODEL"
@@ -109,6 +110,8 @@ def _notes(environment: Mapping[str, Any]) -> list[str]:
         for what, width in _section(environment, "not_converged").items()
     ]
     outcome = environment.get("outcome")
-    if outcome not in (None, _COMPLETE):
+    if outcome == RUNNING:
+        notes.append("the run was killed, or is not at its end yet")
+    elif outcome not in (None, _COMPLETE):
         notes.append(f"the run did not complete: {outcome}")
     return notes

@@ -3,6 +3,7 @@
 
 from __future__ import annotations
 
+import io
 import sys
 import time
 from typing import TextIO
@@ -17,9 +18,10 @@ _WIDTH = 79
 class ProgressLine:
     """Call it with progress; ``close`` leaves the terminal's line clean."""
 
-    def __init__(self, stream: TextIO = sys.stderr) -> None:
-        self._stream = stream
-        self._live = stream.isatty()
+    def __init__(self, stream: TextIO | None = None) -> None:
+        # Without standard error (2>&-) there is nobody to show anything to.
+        self._stream = stream or sys.stderr or io.StringIO()
+        self._live = self._stream.isatty()
         self._last = float("-inf")
 
     def show(self, done: int, planned: int, seconds_left: float | None, doing: str) -> None:
