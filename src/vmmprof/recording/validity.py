@@ -49,6 +49,7 @@ _KINDS: tuple[tuple[Callable[[pa.DataType], bool], str], ...] = (
     (pa.types.is_integer, "whole numbers"),
     (pa.types.is_boolean, "true or false"),
     (pa.types.is_string, "text"),
+    (pa.types.is_large_string, "text"),
 )
 
 
