@@ -17,7 +17,7 @@ from vmmprof.sizes import MIB
 from vmmprof.variant import STANDARD
 
 NS_PER_US = 1000.0
-_NS = {"ns": 1.0, "us": 1e3, "ms": 1e6, "s": 1e9}
+NS_OF_UNIT = {"ns": 1.0, "us": 1e3, "ms": 1e6, "s": 1e9}
 
 
 @dataclass(frozen=True)
@@ -125,11 +125,12 @@ def savings_of_primitives(primitives: Table) -> list[Saving]:
     for metric, working_set, same, cross, unit in zip(
         *(primitives.texts(column) for column in columns), strict=True
     ):
-        if unit in _NS:
+        if unit in NS_OF_UNIT:
             name = f"{metric} {working_set}, cross-die less same-die"
-            savings.append(Saving(name, (float(cross) - float(same)) * _NS[unit]))
+            savings.append(Saving(name, (float(cross) - float(same)) * NS_OF_UNIT[unit]))
     if not savings:
         raise UsageError(
-            f"{primitives.name} has no row in {', '.join(_NS)}; a saving is a difference of times"
+            f"{primitives.name} has no row in {', '.join(NS_OF_UNIT)}; a saving is a difference "
+            "of times"
         )
     return savings

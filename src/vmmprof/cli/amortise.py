@@ -15,7 +15,6 @@ if TYPE_CHECKING:
     from vmmprof.analysis.amortise import ExtraCost, Saving
 
 PAPER = "paper"
-_NS = {"ns": 1.0, "us": 1e3, "ms": 1e6, "s": 1e9}
 
 _DESCRIPTION = """\
 How many uses of a placement repay what its allocation costs extra over plain.
@@ -59,10 +58,12 @@ def add_parser(subparsers: argparse._SubParsersAction[argparse.ArgumentParser]) 
 
 def saving_ns(text: str) -> float:
     """``193.4ns`` or ``7.18us`` in ns; may be negative, then nothing repays."""
+    from vmmprof.analysis.amortise import NS_OF_UNIT
+
     match = re.fullmatch(r"(-?\d+(?:\.\d+)?)(ns|us|ms|s)", text)
     if match is None:
         raise UsageError(f"--saves {text!r} is not a time such as 193.4ns or 7.18us")
-    return float(match[1]) * _NS[match[2]]
+    return float(match[1]) * NS_OF_UNIT[match[2]]
 
 
 def run(arguments: argparse.Namespace) -> ExitCode:

@@ -9,6 +9,7 @@ from collections.abc import Callable
 from vmmprof.errors import UsageError
 
 MAX_WORKERS = 1024
+TRACE_METHODS = ("auto", "kprobe", "module", "sampling")
 _SECONDS = {"": 1, "s": 1, "m": 60, "h": 3600}
 
 

@@ -14,6 +14,7 @@ from typing import TYPE_CHECKING
 from vmmprof.cli import show
 from vmmprof.cli.arguments import (
     MAX_WORKERS,
+    TRACE_METHODS,
     counts,
     device_set,
     duration_s,
@@ -39,7 +40,6 @@ if TYPE_CHECKING:
 
 VICTIMS = ("query", "alloc", "launch")
 DEFAULT_SIZES = "2M:1G:x2"
-TRACE_METHODS = ("auto", "kprobe", "module", "sampling")
 
 _DESCRIPTION = """\
 Time cuMemAddressReserve, cuMemCreate, cuMemMap, cuMemSetAccess, cuMemUnmap,

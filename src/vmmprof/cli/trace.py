@@ -9,7 +9,7 @@ import sys
 from pathlib import Path
 from typing import TYPE_CHECKING, NoReturn
 
-from vmmprof.cli.arguments import duration_s, whole_number
+from vmmprof.cli.arguments import TRACE_METHODS, duration_s, whole_number
 from vmmprof.errors import ExitCode, UsageError
 from vmmprof.kernel.update_path import DRIVER_MODULE
 
@@ -17,8 +17,6 @@ if TYPE_CHECKING:
     from types import FrameType
 
     from vmmprof.kernel.session import Target, Trace
-
-METHODS = ("auto", "kprobe", "module", "sampling")
 
 _DESCRIPTION = """\
 Watch the driver's static BAR1 update path while something allocates, and say
@@ -53,7 +51,7 @@ def add_parser(subparsers: argparse._SubParsersAction[argparse.ArgumentParser]) 
     how = parser.add_argument_group("how to trace")
     how.add_argument(
         "--method",
-        choices=METHODS,
+        choices=TRACE_METHODS,
         default="auto",
         help="auto (default) takes the best that works, see --explain",
     )

@@ -33,6 +33,12 @@ class Context:
     notes: tuple[str, ...]
 
     @property
+    def headline_words(self) -> str:
+        """What the headline time is, such as ``sum of all calls``."""
+        words = {"total": "sum of all calls", "latency": "from the intended start"}
+        return words.get(self.headline, f"{self.headline} alone")
+
+    @property
     def title(self) -> str:
         """The recording's name, with MODEL where nothing was measured."""
         if self.is_model:

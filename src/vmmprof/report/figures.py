@@ -178,14 +178,9 @@ def ratio_figure(placements: list[PlacementOverview], facts: Context) -> Figure 
         figure,
         facts,
         f"Median of the ratios of pairs of one round ({_n_words(curves)}), bars are 95 % "
-        f"intervals; {_headline_words(facts)}.",
+        f"intervals; {facts.headline_words}.",
     )
     return figure
-
-
-def _headline_words(facts: Context) -> str:
-    words = {"total": "the sum of all calls", "latency": "from the intended start"}
-    return words.get(facts.headline, f"{facts.headline} alone")
 
 
 def breakdown_figure(
@@ -308,7 +303,7 @@ def ecdf_figure(
     _caption(
         figure,
         facts,
-        f"Every usable sample ({_n_words(placements)}), {_headline_words(facts)}.{others}",
+        f"Every usable sample ({_n_words(placements)}), {facts.headline_words}.{others}",
     )
     return figure
 
@@ -361,7 +356,7 @@ def scaling_figure(placements: list[PlacementOverview], facts: Context) -> Figur
     _caption(
         figure,
         facts,
-        f"P50 and, where n supports it, P99 ({_n_words(placements)}), {_headline_words(facts)}; "
+        f"P50 and, where n supports it, P99 ({_n_words(placements)}), {facts.headline_words}; "
         "circles: threads of one process, squares: processes, triangles: several devices.",
     )
     return figure

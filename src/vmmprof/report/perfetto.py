@@ -28,9 +28,9 @@ from vmmprof.recording.events import SAMPLE, UPDATE
 from vmmprof.recording.reader import Recording, load_events
 from vmmprof.recording.schema import Flag
 from vmmprof.report.context import context
+from vmmprof.report.numbers import NS_PER_US
 from vmmprof.sizes import format_size
 
-_NS_PER_US = 1000.0
 # Track numbers: threads count from 1, their kernel tracks from this on.
 _KERNEL_TRACKS = 1_000_000
 # Phases of an update call: the column that holds their time and their name on the track.
@@ -147,8 +147,8 @@ def _slice(
         "ph": "X",
         "cat": category,
         "name": name,
-        "ts": round(begin_ns / _NS_PER_US, 3),
-        "dur": round(duration_ns / _NS_PER_US, 3),
+        "ts": round(begin_ns / NS_PER_US, 3),
+        "dur": round(duration_ns / NS_PER_US, 3),
         "pid": process,
         "tid": thread,
     }
@@ -195,7 +195,7 @@ def _kernel(events: pd.DataFrame, tracks: _Tracks) -> Iterator[Event]:
                 "s": "t",
                 "cat": "sample",
                 "name": str(event["phase"]),
-                "ts": round(event["time_ns"] / _NS_PER_US, 3),
+                "ts": round(event["time_ns"] / NS_PER_US, 3),
                 "pid": track[0],
                 "tid": track[1],
             }

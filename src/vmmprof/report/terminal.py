@@ -106,18 +106,13 @@ def threshold_text(threshold: Threshold) -> str:
     )
 
 
-def _headline_words(facts: Context) -> str:
-    words = {"total": "sum of all calls", "latency": "from the intended start"}
-    return words.get(facts.headline, f"{facts.headline} alone")
-
-
 def _print_heading(console: Console, facts: Context) -> None:
     console.print(Text(facts.title, style="bold"))
     console.print(Text(f"machine: {facts.machine}"))
     console.print(Text(f"command: {facts.command}"))
     console.print(
         Text(
-            f"times in us ({_headline_words(facts)}); in [] 95 % intervals; extra and ratio "
+            f"times in us ({facts.headline_words}); in [] 95 % intervals; extra and ratio "
             "against plain, pair by pair"
         )
     )
