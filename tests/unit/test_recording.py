@@ -1,6 +1,7 @@
 # SPDX-License-Identifier: MIT
 from __future__ import annotations
 
+import io
 import json
 import resource
 import shutil
@@ -10,12 +11,14 @@ from pathlib import Path
 
 import numpy as np
 import pytest
+from rich.console import Console
 
 from vmmprof.errors import UsageError
 from vmmprof.operations import VMM_CYCLE
 from vmmprof.recording.reader import load
 from vmmprof.recording.schema import FORMAT_VERSION, JOURNAL_FILE, SAMPLES_FILE
 from vmmprof.recording.writer import RecordingWriter, UnsavedError, recording_path
+from vmmprof.report.terminal import print_recording
 
 ENVIRONMENT = {
     "format_version": FORMAT_VERSION,
@@ -201,3 +204,15 @@ def test_what_is_no_recording_is_bad_input(tmp_path: Path) -> None:
 def test_a_name_that_is_none_is_bad_input(name: str) -> None:
     with pytest.raises(UsageError, match="names no recording"):
         recording_path(name)
+
+
+PUBLISHED = sorted((Path(__file__).parents[2] / "docs" / "results").rglob("*.vmmprof"))
+
+
+@pytest.mark.parametrize("path", PUBLISHED, ids=lambda path: path.stem)
+def test_published_recordings_stay_loadable(path: Path) -> None:
+    recording = load(str(path))
+    assert not recording.is_model
+    assert (recording.samples["flags"] == 0).any()
+    console = Console(file=io.StringIO(), width=80)
+    print_recording(recording, console=console)
