@@ -19,7 +19,7 @@ from vmmprof.drivers.model.fit import Equation, fit_h200, solve, work_of
 from vmmprof.drivers.model.parameters import Curve, load
 from vmmprof.drivers.model.rm_rows import ROWS, RmRow, read_rows, rows_text, stored_text
 from vmmprof.errors import ExitCode, UsageError
-from vmmprof.operations import RM_ALLOC
+from vmmprof.operations import OPERATIONS
 from vmmprof.placement import parse_placement
 from vmmprof.recording.reader import Recording
 from vmmprof.recording.reader import load as load_recording
@@ -145,13 +145,14 @@ def rm_recording(
     alloc_ns = [round(1000 * (row.alloc_us + more_us)) for row, more_us in more]
     free_ns = [round(1000 * (row.free_us + more_us)) for row, more_us in more]
     path = folder / "rm.vmmprof"
-    with RecordingWriter(path, RM_ALLOC, ENVIRONMENT | (environment or {})) as writer:
+    facts = ENVIRONMENT | (environment or {})
+    operation = OPERATIONS[str(facts["operation"])]
+    with RecordingWriter(path, operation, facts) as writer:
         writer.append(
             {
                 **{name: samples[name].tolist() for name in samples if name not in ("more", "row")},
                 **dict.fromkeys(("round", "order", "thread", "device", "start_ns"), [0] * n),
-                "alloc_ns": alloc_ns,
-                "free_ns": free_ns,
+                **{f"{c}_ns": free_ns if c == "free" else alloc_ns for c in operation.calls},
                 "total_ns": np.add(alloc_ns, free_ns),
             }
         )
