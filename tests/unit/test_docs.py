@@ -82,3 +82,14 @@ def test_every_command_line_uses_what_there_is(name: str) -> None:
         own = re.split(r" -- |[|#;&]", rest)[0]
         for option in re.findall(r"(?<=\s)(--[a-z][a-z-]*)", own):
             assert option in options[command], f"{name}: vmmprof {command} {option}"
+
+
+@pytest.mark.parametrize("name", [name for name in NAMES if name.startswith("docs/")])
+def test_every_page_is_linked_from_the_readme(name: str) -> None:
+    targets = re.findall(r"\]\(([^)\s#]+)", (ROOT / "README.md").read_text(encoding="utf-8"))
+    assert name in targets
+
+
+@pytest.mark.parametrize("command", sorted(options_of()))
+def test_every_command_is_at_work_in_some_document(command: str) -> None:
+    assert any(f"vmmprof {command}" in path.read_text(encoding="utf-8") for path in DOCUMENTS)
