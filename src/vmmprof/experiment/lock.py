@@ -42,10 +42,10 @@ def holder(path: Path) -> str:
 
 def _process(pid: str) -> str:
     try:
-        command = Path(f"/proc/{pid}/cmdline").read_bytes().replace(b"\0", b" ").decode().strip()
+        words = Path(f"/proc/{pid}/cmdline").read_bytes().replace(b"\0", b" ")
     except OSError:
         return f"PID {pid}, which cannot be seen from here"
-    return f"PID {pid} ({command})"
+    return f"PID {pid} ({words.decode(errors='replace').strip()})"
 
 
 @contextmanager
