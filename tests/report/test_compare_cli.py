@@ -65,6 +65,22 @@ def test_fail_if_slower(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> N
     assert run("compare", *reverse, "--fail-if-slower", "5%") is ExitCode.OK
 
 
+def test_a_gate_does_not_pass_for_want_of_samples(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    samples = measured()
+    few = samples.__class__(
+        samples.path,
+        samples.samples[samples.samples["round"] < 3],
+        samples.environment,
+        samples.operation,
+    )
+    path = save(tmp_path / "few", few)
+    arms = (f"off={path}:device", f"on={path}:domain:0")
+    assert run("compare", *arms, "--fail-if-slower", "5%") is ExitCode.PARTIAL
+    assert "more repeats or recordings would tell" in capsys.readouterr().err
+
+
 def test_model_against_measured_only_when_allowed(
     tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:

@@ -276,6 +276,17 @@ def slower_rows(comparison: Comparison, call: str, by_more_than: float) -> list[
     ]
 
 
+def undecided_rows(comparison: Comparison, call: str, by_more_than: float) -> list[Row]:
+    """Ambiguous rows of a call that may well take over ``by_more_than`` more time."""
+    return [
+        row
+        for row in comparison.rows
+        if row.cell.call == call
+        and row.verdict is Verdict.AMBIGUOUS
+        and (row.gain is None or not row.gain.has_interval or 1 / row.gain.lo - 1 > by_more_than)
+    ]
+
+
 def differences(arms: list[Arm]) -> list[Difference]:
     """Facts on which the arms' recordings differ, but for what differs between any two runs."""
     facts = {

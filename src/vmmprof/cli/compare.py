@@ -4,6 +4,7 @@
 from __future__ import annotations
 
 import argparse
+import sys
 from typing import TYPE_CHECKING
 
 from vmmprof.cli.arguments import percentage_of
@@ -76,7 +77,7 @@ def add_parser(subparsers: argparse._SubParsersAction[argparse.ArgumentParser]) 
 
 def run(arguments: argparse.Namespace) -> ExitCode:
     """Compare, print, judge."""
-    from vmmprof.analysis.compare import compare, slower_rows
+    from vmmprof.analysis.compare import compare
 
     arms = load_arms(arguments.arms)
     baseline = _baseline(arms, arguments.baseline)
@@ -85,9 +86,25 @@ def run(arguments: argparse.Namespace) -> ExitCode:
     headline = _headline(arms, comparison)
     calls = list(comparison.calls) if arguments.calls else [headline]
     _show(comparison, calls, arguments.format)
-    limit = arguments.fail_if_slower
-    if limit is not None and slower_rows(comparison, headline, limit):
+    return _gate(comparison, headline, arguments.fail_if_slower)
+
+
+def _gate(comparison: Comparison, headline: str, limit: float | None) -> ExitCode:
+    """What --fail-if-slower says; it does not pass for want of samples."""
+    from vmmprof.analysis.compare import slower_rows, undecided_rows
+
+    if limit is None:
+        return ExitCode.OK
+    if slower_rows(comparison, headline, limit):
         return ExitCode.FAILED
+    undecided = undecided_rows(comparison, headline, limit)
+    if undecided:
+        print(
+            f"vmmprof compare: {len(undecided)} ambiguous comparisons leave open whether "
+            f"--fail-if-slower {limit:.3g} is met; more repeats or recordings would tell",
+            file=sys.stderr,
+        )
+        return ExitCode.PARTIAL
     return ExitCode.OK
 
 
