@@ -12,7 +12,7 @@ from pathlib import Path
 import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
-from hypothesis import HealthCheck, given, settings
+from hypothesis import HealthCheck, example, given, settings
 from hypothesis import strategies as st
 from rich.console import Console
 
@@ -101,6 +101,7 @@ SAME_PATH = settings(
 
 @SAME_PATH
 @given(name=st.sampled_from(sorted({*FACTS, "victim", "nvidia_module"})), value=JSON)
+@example(name="format_version", value="\n")
 def test_any_fact_of_any_kind(recorded: Recorded, name: str, value: object) -> None:
     path = recorded()
     (path / "environment.json").write_text(json.dumps(FACTS | {name: value}))

@@ -57,7 +57,7 @@ def require_version(path: Path, version: object) -> None:
     """UsageError unless ``version`` is a format that this vmmprof reads."""
     if type(version) is not int or not 1 <= version <= FORMAT_VERSION:
         raise UsageError(
-            f"{path} has recording format {version}; this vmmprof reads 1 to "
+            f"{path} has recording format {version!r}; this vmmprof reads 1 to "
             f"{FORMAT_VERSION}, so use a newer one"
         )
 
