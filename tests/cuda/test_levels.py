@@ -177,7 +177,7 @@ class Running:
     def wait_until_measuring(self) -> None:
         journal = self.recording / JOURNAL_FILE
         deadline = time.monotonic() + DEADLINE_S
-        while not (journal.exists() and journal.stat().st_size > 20_000):
+        while not (journal.exists() and journal.stat().st_size > 200_000):
             assert self.process.poll() is None, self.process.communicate()[1]
             assert time.monotonic() < deadline
             time.sleep(0.05)
