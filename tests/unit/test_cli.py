@@ -137,6 +137,23 @@ def test_output_without_room_is_one_line_and_exit_2(arguments: list[str]) -> Non
     assert result.stderr == "vmmprof: error: output cannot be written: No space left on device\n"
 
 
+def test_ctrl_c_while_the_program_is_imported_is_one_line() -> None:
+    code = """
+import sys
+class Interrupt:
+    def find_spec(self, name, path=None, target=None):
+        if name == "vmmprof.cli.sweep":
+            raise KeyboardInterrupt
+sys.meta_path.insert(0, Interrupt())
+from vmmprof.__main__ import run
+run()
+"""
+    result = subprocess.run(
+        [sys.executable, "-c", code], capture_output=True, text=True, check=False
+    )
+    assert (result.returncode, result.stderr) == (130, "vmmprof: interrupted by SIGINT\n")
+
+
 def test_without_a_driver_cuda_is_nothing_measured(tmp_path: Path) -> None:
     code = """
 import sys
