@@ -13,12 +13,14 @@ from collections.abc import Callable
 from pathlib import Path
 
 import pandas as pd
+import pyarrow as pa
 import pytest
 
 from tests import stub_cuda
 from tests.cuda.conftest import REPOSITORY, Ended, Run
 from vmmprof.recording.reader import load, load_victims
 from vmmprof.recording.schema import JOURNAL_FILE, Flag
+from vmmprof.recording.writer import read_journal
 
 PLAIN = ("--placement", "device", "--sizes", "2M", "--driver", "cuda", "--no-lock")
 DEADLINE_S = 60.0
@@ -175,12 +177,19 @@ class Running:
         )
 
     def wait_until_measuring(self) -> None:
-        journal = self.recording / JOURNAL_FILE
+        """Until two rounds are whole in the journal: a kill takes what is being written."""
         deadline = time.monotonic() + DEADLINE_S
-        while not (journal.exists() and journal.stat().st_size > 200_000):
+        while self._rounds_written() < 2:
             assert self.process.poll() is None, self.process.communicate()[1]
             assert time.monotonic() < deadline
             time.sleep(0.05)
+
+    def _rounds_written(self) -> int:
+        try:
+            rounds = read_journal(self.recording / JOURNAL_FILE)["round"].to_numpy()
+        except (OSError, pa.ArrowInvalid):  # not there yet, or without its schema
+            return 0
+        return int(rounds.max(initial=-1)) + 1
 
     def worker_pids(self) -> list[int]:
         pid = self.process.pid
