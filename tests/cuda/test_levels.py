@@ -301,6 +301,19 @@ def test_a_victim_of_processes_lives_in_the_process_that_measures(
     assert victims is not None and set(victims["processes"]) == {1, 2}
 
 
+def test_a_victim_beside_a_single_set_of_devices(sweep: Sweep) -> None:
+    """Nobody allocates in the visits of the victim alone: they use no set of devices at all."""
+    ended, _ = sweep(
+        *("--victim", "query", "--victim-device", "2", "--devices", "0,1"),
+        *("--repeats", "2", "--burst", "20", "--json"),
+        devices=3,
+    )
+    assert ended.returncode == 0, ended.stderr
+    assert ended.ledger.is_empty and ended.ledger.violations == []
+    levels = [row["level"] for row in json.loads(ended.stdout)["victim"]["beside"]]
+    assert [(level["threads"], level["devices"]) for level in levels] == [(0, 1), (1, 2)]
+
+
 def test_a_victim_that_fails_is_named_and_the_cycles_are_kept(sweep: Sweep) -> None:
     ended, samples = sweep(
         *("--victim", "launch", "--threads", "2", "--repeats", "4", "--warmup", "0"),
