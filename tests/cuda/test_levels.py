@@ -23,7 +23,7 @@ from vmmprof.recording.schema import JOURNAL_FILE, Flag
 from vmmprof.recording.writer import read_journal
 
 PLAIN = ("--placement", "device", "--sizes", "2M", "--driver", "cuda", "--no-lock")
-DEADLINE_S = 60.0
+DEADLINE_S = 300.0
 
 Sweep = Callable[..., tuple[Ended, pd.DataFrame]]
 
