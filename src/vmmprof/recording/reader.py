@@ -15,10 +15,11 @@ import pyarrow.parquet as pq
 from vmmprof.errors import UsageError
 from vmmprof.operations import OPERATIONS, Operation
 from vmmprof.recording.columns import StoredColumns
-from vmmprof.recording.readable import readable
+from vmmprof.recording.readable import readable, require_regular_files
 from vmmprof.recording.schema import (
     ENVIRONMENT_FILE,
     EVENTS_FILE,
+    FILES,
     VICTIMS_FILE,
     VICTIMS_JOURNAL_FILE,
 )
@@ -119,6 +120,7 @@ def load(name: str) -> Recording:
 def _load_environment(path: Path) -> dict[str, Any]:
     if not path.is_dir():
         raise UsageError(f"{path} is not there; name a recording folder made by vmmprof sweep")
+    require_regular_files(path, FILES)
     try:
         environment = json.loads((path / ENVIRONMENT_FILE).read_text(encoding="utf-8"))
     except (OSError, ValueError, RecursionError) as error:

@@ -17,6 +17,14 @@ ENVIRONMENT_FILE = "environment.json"
 VICTIMS_FILE = "victims.parquet"
 VICTIMS_JOURNAL_FILE = "victims.arrows"
 EVENTS_FILE = "events.parquet"
+FILES = (
+    ENVIRONMENT_FILE,
+    SAMPLES_FILE,
+    JOURNAL_FILE,
+    VICTIMS_FILE,
+    VICTIMS_JOURNAL_FILE,
+    EVENTS_FILE,
+)
 
 
 class Flag(IntFlag):
