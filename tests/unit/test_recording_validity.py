@@ -163,6 +163,29 @@ def test_a_column_with_missing_values_is_refused(recorded: Recorded, name: str) 
         report(path)
 
 
+@pytest.mark.parametrize("journal", [False, True])
+@pytest.mark.parametrize(
+    ("name", "value", "least"),
+    [("size_bytes", 0, 1), ("total_ns", -5, 0), ("round", -1, 0), ("threads", -3, 0)],
+)
+def test_a_value_that_cannot_be_is_named(
+    recorded: Recorded, name: str, value: int, least: int, journal: bool
+) -> None:
+    path = edit(
+        recorded(),
+        lambda table: replaced(
+            table, name, pa.array([value, 1, 2], table.schema.field(name).type)
+        ).cast(samples_schema(VMM_CYCLE)),
+    )
+    if journal:
+        rows = pq.read_table(path / SAMPLES_FILE)
+        (path / SAMPLES_FILE).unlink()
+        with pa.ipc.new_stream(str(path / JOURNAL_FILE), rows.schema) as stream:
+            stream.write_table(rows)
+    with pytest.raises(UsageError, match=f"column {name} has {value}; the least is {least}$"):
+        load(str(path))
+
+
 @pytest.mark.parametrize(
     ("change", "complaint"),
     [
