@@ -11,6 +11,7 @@ from pathlib import Path
 import pytest
 
 from vmmprof.errors import ExitCode, UsageError
+from vmmprof.recording.reader import Recording
 from vmmprof.reference import table
 
 from .cli_runs import five_arms, run, save
@@ -91,12 +92,23 @@ def test_model_against_measured_only_when_allowed(
     assert "MODEL" in capsys.readouterr().out
 
 
+def test_a_recording_without_samples_is_said_to_have_none(tmp_path: Path) -> None:
+    recording = measured()
+    empty = Recording(
+        recording.path, recording.samples.iloc[:0], recording.environment, recording.operation
+    )
+    path = save(tmp_path / "empty", empty)
+    with pytest.raises(UsageError, match="has no samples; name another recording"):
+        run("compare", f"off={path}:device", f"on={path}")
+
+
 @pytest.mark.parametrize(
     ("words", "message"),
     [
         (("off={path}",), "at least two arms"),
         (("{path}", "on={path}"), "is not ARM=RECORDING"),
         (("off={path}:device", "on={path}:domain:7"), "has no placement 'domain:7'"),
+        (("off={path}:device", "on={path}:domain:all"), "'domain:all' is several"),
         (("off={path}:device", "on={path}:somewhere"), "placement 'somewhere'"),
         (("off=nowhere", "on={path}"), "nowhere"),
         (("off={path}:device", "off={path}:domain:0"), "mixes placements"),

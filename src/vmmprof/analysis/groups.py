@@ -17,6 +17,7 @@ import numpy.typing as npt
 import pandas as pd
 
 from vmmprof.analysis.intervals import MEDIAN_INTERVAL_MIN_N, FloatArray, IntArray
+from vmmprof.errors import UsageError
 from vmmprof.placement import Condition, Level, Placement, parse_placement
 from vmmprof.recording.schema import DEFAULTS, DISCARDED, Flag
 from vmmprof.variant import STANDARD, Variant, parse_variant
@@ -55,6 +56,8 @@ class Group:
 
 def placement_of(text: str) -> Placement:
     """The placement that a recording names, such as ``domain:1+compressible``."""
+    if "domain:all" in text.split("+"):
+        raise UsageError(f"placement {text!r} is several; name one, such as domain:0")
     return parse_placement(text, _ANY_DOMAIN_COUNT)[0]
 
 

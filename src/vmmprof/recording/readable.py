@@ -26,6 +26,14 @@ def readable(path: Path, what: str | None = None) -> Iterator[None]:
         ) from None
 
 
+def is_folder(path: Path) -> bool:
+    """Whether a folder is there; UsageError where the system does not let that be seen."""
+    try:
+        return path.is_dir()
+    except OSError as error:
+        raise UsageError(f"{path} cannot be looked up: {error.strerror}") from None
+
+
 def require_regular_files(path: Path, names: Iterable[str]) -> None:
     """UsageError when one of ``names`` in ``path`` is there and is no file: a FIFO never ends."""
     for name in names:
