@@ -32,6 +32,21 @@ def test_five_arms_print_table_7(tmp_path: Path, capsys: pytest.CaptureFixture[s
     assert gains["2 MiB"] == pytest.approx(1.0, abs=0.02)
 
 
+@pytest.mark.parametrize("form", ["text", "markdown"])
+def test_two_arms_print_one_table_with_everything(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str], form: str
+) -> None:
+    path = save(tmp_path / "one", measured())
+    run("compare", f"off={path}:device", f"on={path}:domain:0", "--format", form)
+    lines = capsys.readouterr().out.replace("|", "").splitlines()
+    heads = [line.split() for line in lines if line.split()[:1] == ["size"]]
+    assert heads == [["size", "off", "on", "gain", "effect", "verdict", "reason"]]
+    rows = [" ".join(line.split()) for line in lines if "34 MiB" in line]
+    assert len(rows) == 1
+    assert rows[0].startswith("34 MiB 146.8 504.2 0.29 [0.29, 0.29] 0.00 slower 30 pairs")
+    assert form == "markdown" or max(map(len, lines)) <= 80
+
+
 def test_json_has_the_agreed_keys(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     run("compare", *five_arms(tmp_path), "--json")
     document = json.loads(capsys.readouterr().out)
