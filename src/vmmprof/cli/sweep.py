@@ -269,8 +269,9 @@ def run(arguments: argparse.Namespace) -> ExitCode:
             line.show(progress.done, progress.planned, progress.seconds_left, progress.doing)
 
     def show_plan(plan: Plan) -> None:
-        for note in plan.notes:
-            _say(f"note: {note}")
+        if arguments.json or arguments.quiet:  # else the report has them
+            for note in plan.notes:
+                _say(f"note: {note}")
         for reason in plan.unavailable.values():
             _say(f"not measured: {reason}")
 
