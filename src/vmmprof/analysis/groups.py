@@ -159,7 +159,10 @@ def _condition_order(condition: Condition) -> tuple[bool, bool, str, Variant, Le
 
 
 def group_samples(columns: Columns, headline: str) -> list[Group]:
-    """Groups by card state, placement (plain first), variant, level, size and attempt."""
+    """Groups by card state, placement (plain first), variant, level, size and attempt.
+
+    What was company for other conditions is in none.
+    """
     codes, meanings = condition_codes(columns)
     if not meanings:
         return []
@@ -169,7 +172,9 @@ def group_samples(columns: Columns, headline: str) -> list[Group]:
     ends = np.cumsum(np.bincount(codes, minlength=len(meanings)))
     groups = []
     for (condition, attempt), rows in zip(meanings, np.split(order, ends[:-1]), strict=True):
-        groups.append(_group(condition, attempt, rows, flags[rows], timed[rows]))
+        own = rows[(flags[rows] & int(Flag.COMPANY)) == 0]
+        if len(own):
+            groups.append(_group(condition, attempt, own, flags[own], timed[own]))
     return sorted(groups, key=lambda g: (_condition_order(g.condition), g.attempt))
 
 

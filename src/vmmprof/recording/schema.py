@@ -39,6 +39,8 @@ class Flag(IntFlag):
     """Not begun and ended while all workers of the burst were running."""
     FAILED = 16
     """A call of the cycle failed; the calls from it on have no time."""
+    COMPANY = 32
+    """Of a second attempt that was for other conditions, which meet here what they met before."""
 
 
 # What a row says that does not say it: one thread of one process on one device,
