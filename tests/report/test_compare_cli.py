@@ -107,6 +107,14 @@ def test_model_against_measured_only_when_allowed(
     assert "MODEL" in capsys.readouterr().out
 
 
+def test_placements_saved_as_plain_text_are_found(tmp_path: Path) -> None:
+    recording = measured()
+    rows = recording.samples.astype({"placement": str})
+    text = Recording(recording.path, rows, recording.environment, recording.operation)
+    path = save(tmp_path / "text", text)
+    assert run("compare", f"off={path}:device", f"on={path}") is ExitCode.OK
+
+
 def test_a_recording_without_samples_is_said_to_have_none(tmp_path: Path) -> None:
     recording = measured()
     empty = Recording(

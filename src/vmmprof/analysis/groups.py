@@ -61,6 +61,11 @@ def placement_of(text: str) -> Placement:
     return parse_placement(text, _ANY_DOMAIN_COUNT)[0]
 
 
+def placements_in(columns: Columns) -> set[Placement]:
+    """The placements of a recording's rows."""
+    return {placement_of(str(name)) for name in pd.Categorical(columns["placement"]).unique()}
+
+
 def times_ns(columns: Columns, call: str) -> FloatArray:
     """Column ``<call>_ns`` as float64, NaN where there is no time."""
     series = columns[f"{call}_ns"]

@@ -158,13 +158,13 @@ def _drivers(recordings: dict[str, list[Recording]]) -> Drivers:
 def _measured(by_arm: dict[str, list[Recording]]) -> Drivers:
     from vmmprof.analysis.advise import MEASURED, MODEL, curves_of
     from vmmprof.analysis.arms import Arm, ArmRecording
-    from vmmprof.analysis.groups import placement_of
+    from vmmprof.analysis.groups import placements_in
 
     measured: Drivers = {}
     for arm, recordings in by_arm.items():
-        words = {str(w) for one in recordings for w in one.samples["placement"].unique()}
+        present = set().union(*(placements_in(one.columns) for one in recordings))
         arms = []
-        for placement in map(placement_of, sorted(words)):
+        for placement in sorted(present, key=str):
             parts = tuple(ArmRecording(one, placement) for one in recordings)
             arms.append(Arm(arm, placement, parts))
         is_model = any(one.is_model for one in recordings)

@@ -65,10 +65,10 @@ def _split(text: str) -> tuple[str, str | None]:
 
 
 def _placement(recording: Recording, text: str | None) -> Placement:
-    from vmmprof.analysis.groups import placement_of
+    from vmmprof.analysis.groups import placement_of, placements_in
     from vmmprof.placement import PLAIN
 
-    present = {placement_of(str(name)) for name in recording.samples["placement"].unique()}
+    present = placements_in(recording.columns)
     if not present:
         raise UsageError(f"{recording.path} has no samples; name another recording")
     if text is not None:

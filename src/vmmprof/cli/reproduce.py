@@ -105,7 +105,7 @@ def _machine(recording: Recording) -> str:
 
 def _evidence(machine: str, by_arm: dict[str, list[Recording]]) -> Evidence:
     from vmmprof.analysis.arms import Arm, ArmRecording
-    from vmmprof.analysis.groups import placement_of
+    from vmmprof.analysis.groups import placements_in
     from vmmprof.analysis.reproduce import STOCK, Evidence
     from vmmprof.placement import PLAIN, Placement
 
@@ -114,8 +114,7 @@ def _evidence(machine: str, by_arm: dict[str, list[Recording]]) -> Evidence:
         return Arm(name, placement, parts)
 
     def domains_of(name: str) -> list[Placement]:
-        words = {str(w) for one in by_arm[name] for w in one.samples["placement"].unique()}
-        placements = map(placement_of, words)
+        placements = set().union(*(placements_in(one.columns) for one in by_arm[name]))
         return sorted(p for p in placements if p.domain is not None and p == Placement(p.domain))
 
     domains = {name: domains_of(name) for name in by_arm}
