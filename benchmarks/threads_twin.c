@@ -3,22 +3,17 @@
  * A C twin of the profiler's bursts: pthreads that run the seven calls at the
  * same time, linked against libcuda, without a word of Python or C++.
  * threads_against_twin.py loads it as a shared library and interleaves it with
- * the core. It follows docs/concurrency.md and shares no code with the core.
+ * the core. It follows docs/concurrency.md.
  */
 #define _GNU_SOURCE
 #include <pthread.h>
 #include <sched.h>
 #include <signal.h>
 #include <stdatomic.h>
-#include <stdbool.h>
-#include <stdint.h>
 #include <stdlib.h>
-#include <string.h>
-#include <time.h>
 
-#include <cuda.h>
+#include "twin.h"
 
-#define CALLS 7
 #define COLUMNS (CALLS + 3) /* start, end, the calls, number of the cycle */
 
 /* Where workers of one or more processes meet; zeroed before each burst. */
@@ -30,67 +25,12 @@ struct worker {
     pthread_t thread;
     struct meeting *meeting;
     CUcontext context;
-    const CUmemAllocationProp *prop;
-    const CUmemAccessDesc *access;
-    size_t size;
-    bool reads_ordinal;
+    struct request request;
     unsigned workers, samples, capacity;
     int64_t *rows;
     unsigned kept;
     CUresult result;
 };
-
-static int64_t now_ns(void)
-{
-    struct timespec now;
-    clock_gettime(CLOCK_MONOTONIC, &now);
-    return (int64_t)now.tv_sec * 1000000000 + now.tv_nsec;
-}
-
-#define CHECK(call)                \
-    do {                           \
-        CUresult result_ = (call); \
-        if (result_ != CUDA_SUCCESS) \
-            return result_;        \
-    } while (0)
-
-static CUresult cycle(const struct worker *w, int64_t *row)
-{
-    CUdeviceptr address;
-    CUmemGenericAllocationHandle handle;
-    CUmemAllocationProp granted;
-    int ordinal;
-    int64_t t[CALLS + 2];
-
-    t[0] = now_ns();
-    CHECK(cuMemAddressReserve(&address, w->size, 0, 0, 0));
-    t[1] = now_ns();
-    CHECK(cuMemCreate(&handle, w->size, w->prop, 0));
-    t[2] = now_ns();
-    CHECK(cuMemMap(address, w->size, 0, handle, 0));
-    t[3] = now_ns();
-    CHECK(cuMemSetAccess(address, w->size, w->access, 1));
-    t[4] = now_ns();
-    CHECK(cuMemGetAllocationPropertiesFromHandle(&granted, handle));
-    if (w->reads_ordinal)
-        CHECK(cuPointerGetAttribute(&ordinal, CU_POINTER_ATTRIBUTE_LOCALITY_DOMAIN_ORDINAL,
-                                    address));
-    t[5] = now_ns();
-    CHECK(cuMemUnmap(address, w->size));
-    t[6] = now_ns();
-    CHECK(cuMemRelease(handle));
-    t[7] = now_ns();
-    CHECK(cuMemAddressFree(address, w->size));
-    t[8] = now_ns();
-
-    row[0] = t[0];
-    row[1] = t[8];
-    for (int i = 0; i < 4; i++)
-        row[2 + i] = t[i + 1] - t[i];
-    for (int i = 4; i < CALLS; i++)
-        row[2 + i] = t[i + 2] - t[i + 1];
-    return CUDA_SUCCESS;
-}
 
 /* One more cycle, into a row of its own or, when all are taken, into the last one. */
 static bool next(struct worker *w, unsigned number)
@@ -98,7 +38,7 @@ static bool next(struct worker *w, unsigned number)
     if (w->kept < w->capacity)
         w->kept++;
     int64_t *row = w->rows + (size_t)(w->kept - 1) * COLUMNS;
-    w->result = cycle(w, row);
+    w->result = cycle(&w->request, &row[0], &row[1], &row[2]);
     row[COLUMNS - 1] = number;
     if (w->result == CUDA_SUCCESS)
         return true;
@@ -144,13 +84,7 @@ int twin_burst(struct meeting *meeting, void *context, int device, size_t size, 
 {
     CUmemAllocationProp prop;
     CUmemAccessDesc access;
-    memset(&prop, 0, sizeof prop);
-    memset(&access, 0, sizeof access);
-    prop.type = CU_MEM_ALLOCATION_TYPE_PINNED;
-    prop.location.type = CU_MEM_LOCATION_TYPE_DEVICE;
-    prop.location.id = device;
-    access.location = prop.location;
-    access.flags = CU_MEM_ACCESS_FLAGS_PROT_READWRITE;
+    plain_memory(device, &prop, &access);
 
     struct worker *all = calloc(threads, sizeof *all);
     if (all == NULL)
@@ -163,10 +97,7 @@ int twin_burst(struct meeting *meeting, void *context, int device, size_t size, 
         struct worker *w = &all[started];
         *w = (struct worker){.meeting = meeting,
                              .context = context,
-                             .prop = &prop,
-                             .access = &access,
-                             .size = size,
-                             .reads_ordinal = reads_ordinal != 0,
+                             .request = {&prop, &access, size, reads_ordinal != 0},
                              .workers = workers,
                              .samples = samples,
                              .capacity = capacity,

@@ -3,6 +3,7 @@
 
 from __future__ import annotations
 
+import re
 from dataclasses import dataclass, replace
 
 from vmmprof.errors import PartialError, UsageError
@@ -82,7 +83,7 @@ def parse_placement(text: str, domain_count: int | None) -> list[Placement]:
 
 def _parse_domain(word: str, domain_count: int | None) -> list[int | None]:
     which = word.removeprefix("domain:")
-    if which != "all" and not which.isdecimal():
+    if which != "all" and re.fullmatch(r"\d{1,9}", which) is None:
         raise UsageError(f"placement {word!r} is unknown; {_HINT}")
     if domain_count is None:
         raise PartialError(

@@ -18,23 +18,27 @@ GIB = 1 << 30
 TIB = 1 << 40
 
 MIN_SIZE_BYTES = KIB
+# Half of what 64-bit processors with five levels of page tables can address.
+MAX_SIZE_BYTES = 1 << 56
 # A sweep longer than this is a typo (1K:1G:1K), not a plan.
 MAX_SIZES = 4096
 
 _UNITS = {"": 1, "K": KIB, "M": MIB, "G": GIB, "T": TIB}
-_SIZE = re.compile(r"(\d+)(?:([KMGT])(?:i?B)?|B)?", re.IGNORECASE)
+_SIZE = re.compile(r"(\d{1,20})(?:([KMGT])(?:i?B)?|B)?", re.IGNORECASE)
 _FACTOR = re.compile(r"x(\d+)", re.IGNORECASE)
 _HINT = "sizes look like 2M, 1K,4K,2M, 30M:66M:2M or 2M:1G:x2"
 
 
 def parse_size(text: str) -> int:
-    """Bytes of one size such as ``64M``; UsageError when it is not a size or is under 1 KiB."""
+    """Bytes of one size such as ``64M``; UsageError when it is none or cannot be."""
     match = _SIZE.fullmatch(text.strip())
     if match is None:
         raise UsageError(f"size {text.strip()!r} is not a size; {_HINT}")
     size_bytes = int(match[1]) * _UNITS[(match[2] or "").upper()]
     if size_bytes < MIN_SIZE_BYTES:
         raise UsageError(f"size {text.strip()!r} is {size_bytes} bytes; the smallest is 1K (1 KiB)")
+    if size_bytes > MAX_SIZE_BYTES:
+        raise UsageError(f"size {text.strip()!r} is too large; the largest is 65536T")
     return size_bytes
 
 

@@ -5,13 +5,14 @@ from __future__ import annotations
 
 import subprocess
 import sys
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from dataclasses import dataclass, replace
 from pathlib import Path
 
 import pytest
 
 from tests import stub_cuda
+from tests.cuda.forker import Forker
 from vmmprof.recording.reader import Recording, load
 
 REPOSITORY = Path(__file__).parents[2]
@@ -57,11 +58,20 @@ def stub_library() -> Path:
     return stub_cuda.build()
 
 
+@pytest.fixture(scope="session")
+def forker(stub_library: Path) -> Iterator[Forker]:
+    """Runs modules without importing the packages each time."""
+    server = Forker(stub_library, REPOSITORY)
+    yield server
+    server.close()
+
+
 @pytest.fixture
-def on_stub(stub_library: Path, tmp_path: Path) -> Run:
+def on_stub(stub_library: Path, tmp_path: Path, forker: Forker) -> Run:
     """Run ``python ARGUMENTS`` on the stub; keywords are the stub's settings.
 
-    ``under`` is a command that runs it, such as ``nohup``.
+    ``under`` is a command that runs it, such as ``nohup``. A module without
+    such a command is run in a fork.
     """
     runs = 0
 
@@ -70,15 +80,19 @@ def on_stub(stub_library: Path, tmp_path: Path) -> Run:
         runs += 1
         ledger = tmp_path / f"ledger-{runs}"
         ledger.mkdir()
-        done = subprocess.run(
-            [*under, sys.executable, *arguments],
-            env=stub_cuda.env(stub_library, ledger, **settings),
-            cwd=REPOSITORY,
-            capture_output=True,
-            text=True,
-            timeout=TIMEOUT_S,
-            check=False,
-        )
+        env = stub_cuda.env(stub_library, ledger, **settings)
+        if arguments[0] == "-m" and not under:
+            done = forker.run(arguments[1], arguments[2:], env, ledger)
+        else:
+            done = subprocess.run(
+                [*under, sys.executable, *arguments],
+                env=env,
+                cwd=REPOSITORY,
+                capture_output=True,
+                text=True,
+                timeout=TIMEOUT_S,
+                check=False,
+            )
         return Ended(done.returncode, done.stdout, done.stderr, stub_cuda.read_ledger(ledger))
 
     return run

@@ -173,7 +173,7 @@ def test_sizes_are_rounded_to_the_granularity_and_measured_once(sweep: Run) -> N
     assert ended.returncode == 0
     assert set(ended.recording.samples["size_bytes"]) == {4 * MIB, 8 * MIB}
     assert len(ended.recording.samples) == 2 * 3 * 4
-    assert sum("rounded up to the granularity of 4 MiB" in line for line in ended.errors) == 1
+    assert ended.stdout.count("rounded up to the granularity of 4 MiB") == 1
 
 
 def test_memory_in_the_wrong_place_is_discarded_counted_and_shown(sweep: Run) -> None:

@@ -12,6 +12,7 @@ import pytest
 from vmmprof.analysis.advise import CostCurve, read_trace
 from vmmprof.errors import ExitCode, UsageError
 from vmmprof.placement import PLAIN, Placement
+from vmmprof.recording.reader import Recording
 from vmmprof.reference import table
 from vmmprof.sizes import MIB
 
@@ -130,7 +131,15 @@ def test_text_fits_80_columns(capsys: pytest.CaptureFixture[str]) -> None:
     ("words", "message"),
     [
         (("--allocate", "64M"), "is not SIZE@RATE"),
-        (("--allocate", "64M@0"), "is not SIZE@RATE"),
+        (("--allocate", "64M@0"), "rate '0' is not a number of allocations a second"),
+        (("--allocate", "64M@-5"), "rate '-5' is not a number"),
+        (("--allocate", "64M@nan"), "rate 'nan' is not a number"),
+        (("--allocate", "64M@99999999999"), "from 0.001 to 10000000"),
+        (("--allocate", "0@5"), "the smallest is 1K"),
+        (("--allocate", "999999999T@5"), "the largest is 65536T"),
+        (("--allocate", "64M@5:domain:7"), "2 locality domain.s., so N is at most 1"),
+        (("--allocate", "64M@5:domain:all"), "is several; name one"),
+        (("--allocate", "64M@5:domain:99999999999999"), "is unknown; placements are"),
         (("--allocate", "64M@10:compressible"), "give a recording of it"),
         (("--allocate", "64M@10:somewhere"), "placement 'somewhere'"),
         (("--trace", "nowhere.csv"), "cannot be read"),
@@ -150,14 +159,45 @@ def test_bad_input_is_one_line(words: tuple[str, ...], message: str) -> None:
         (TRACE.replace("free,64M,domain:0,a", "free,64M,domain:0,z"), "frees what is not"),
         (TRACE.replace("0.2,free", "0.2,drop"), "has event 'drop'"),
         (TRACE.replace("0.2,free", "soon,free"), "has time 'soon'"),
+        (TRACE.replace("0.2,free", "1e300,free"), "has time '1e300'"),
+        (TRACE.replace("2097152", "0"), "trace t line 5: size '0'"),
+        ("time_s,event,size,placement\n0,allocate,2M,device\n1e-320,free,2M,device", "spans less"),
         (TRACE.replace("0.2,free", "0.05,free"), "line 4 is earlier than the line before"),
         (TRACE + "2.0,allocate", "line 8 has fewer values than columns"),
-        ("time_s,event,size,placement\n1,allocate,2M,device\n", "spans no time"),
+        ("time_s,event,size,placement\n1,allocate,2M,device\n", "spans less than 1 us"),
     ],
 )
 def test_a_bad_trace_is_one_line(text: str, message: str) -> None:
     with pytest.raises(UsageError, match=message):
         read_trace(text.splitlines(), "t")
+
+
+def test_domains_are_those_of_the_recorded_device(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    recording = measured()
+    three = recording.environment | {"gpu": {"locality_domains": 3}}
+    path = save(
+        tmp_path / "a", Recording(recording.path, recording.samples, three, recording.operation)
+    )
+    assert run("advise", str(path), "--allocate", "64M@5:domain:2") is ExitCode.OK
+    with pytest.raises(UsageError, match=r"3 locality domain\(s\), so N is at most 2"):
+        run("advise", str(path), "--allocate", "64M@5:domain:3")
+    unknown = save(tmp_path / "b", recording)
+    assert run("advise", str(unknown), "--allocate", "64M@5:domain:9") is ExitCode.OK
+
+
+def test_a_trace_as_spreadsheets_save_it_is_read(tmp_path: Path) -> None:
+    path = tmp_path / "trace.csv"
+    path.write_text(TRACE, encoding="utf-8-sig")
+    assert run("advise", "--trace", str(path)) is ExitCode.OK
+
+
+def test_a_trace_that_is_no_csv_is_one_line(tmp_path: Path) -> None:
+    path = tmp_path / "trace.csv"
+    path.write_text(TRACE + "x" * 200_000)
+    with pytest.raises(UsageError, match=r"cannot be read \(field larger"):
+        run("advise", "--trace", str(path))
 
 
 def test_recordings_without_placement_of_the_pattern(tmp_path: Path) -> None:

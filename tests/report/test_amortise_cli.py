@@ -56,6 +56,7 @@ def test_savings_from_primitives(tmp_path: Path, capsys: pytest.CaptureFixture[s
     [
         (("{path}",), "say what one use saves"),
         (("{path}", "--saves", "5"), "is not a time such as"),
+        (("{path}", "--saves", "9" * 400 + "ns"), "is not a time such as"),
         (("{path}:device", "--saves", "5ns"), "is plain memory"),
         (("{path}", "--saves-from", "nowhere.csv"), "cannot be read"),
     ],
@@ -64,6 +65,30 @@ def test_bad_input_is_one_line(tmp_path: Path, words: tuple[str, ...], message: 
     path = save(tmp_path / "m", modelled())
     with pytest.raises(UsageError, match=message):
         run("amortise", *(word.format(path=path) for word in words))
+
+
+@pytest.mark.parametrize(
+    ("row", "message"),
+    [
+        ("read,1MiB,nan,200,ns", "holds latencies that are no numbers"),
+        ("read,1MiB,1,1e308,s", "holds latencies that are no numbers"),
+        ("read,1MiB,1,2,GB/s", "has no row in ns, us"),
+        ("read,1MiB", "rows of different lengths"),
+        ("x" * 200_000 + ",1MiB,1,2,ns", "is no CSV: field larger"),
+    ],
+)
+def test_bad_primitives_are_one_line(tmp_path: Path, row: str, message: str) -> None:
+    mine = tmp_path / "primitives.csv"
+    mine.write_text(f"metric,working_set,same_die,cross_die,unit\n{row}\n")
+    with pytest.raises(UsageError, match=message):
+        run("amortise", "paper", "--saves-from", str(mine))
+
+
+def test_primitives_as_spreadsheets_save_them_are_read(tmp_path: Path) -> None:
+    mine = tmp_path / "primitives.csv"
+    text = "metric,working_set,same_die,cross_die,unit\nread,1MiB,1,2,ns\n"
+    mine.write_text(text, encoding="utf-8-sig")
+    assert run("amortise", "paper", "--saves-from", str(mine)) is ExitCode.OK
 
 
 def test_plain_alone_has_no_extra_cost(tmp_path: Path) -> None:

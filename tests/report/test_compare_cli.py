@@ -11,6 +11,7 @@ from pathlib import Path
 import pytest
 
 from vmmprof.errors import ExitCode, UsageError
+from vmmprof.recording.reader import Recording
 from vmmprof.reference import table
 
 from .cli_runs import five_arms, run, save
@@ -29,6 +30,21 @@ def test_five_arms_print_table_7(tmp_path: Path, capsys: pytest.CaptureFixture[s
     assert gains["64 MiB"] == pytest.approx(paper.number("64", "gain_x"), abs=0.02)
     assert gains["1 GiB"] == pytest.approx(paper.number("1024", "gain_x"), abs=0.02)
     assert gains["2 MiB"] == pytest.approx(1.0, abs=0.02)
+
+
+@pytest.mark.parametrize("form", ["text", "markdown"])
+def test_two_arms_print_one_table_with_everything(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str], form: str
+) -> None:
+    path = save(tmp_path / "one", measured())
+    run("compare", f"off={path}:device", f"on={path}:domain:0", "--format", form)
+    lines = capsys.readouterr().out.replace("|", "").splitlines()
+    heads = [line.split() for line in lines if line.split()[:1] == ["size"]]
+    assert heads == [["size", "off", "on", "gain", "effect", "verdict", "reason"]]
+    rows = [" ".join(line.split()) for line in lines if "34 MiB" in line]
+    assert len(rows) == 1
+    assert rows[0].startswith("34 MiB 146.8 504.2 0.29 [0.29, 0.29] 0.00 slower 30 pairs")
+    assert form == "markdown" or max(map(len, lines)) <= 80
 
 
 def test_json_has_the_agreed_keys(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
@@ -91,12 +107,31 @@ def test_model_against_measured_only_when_allowed(
     assert "MODEL" in capsys.readouterr().out
 
 
+def test_placements_saved_as_plain_text_are_found(tmp_path: Path) -> None:
+    recording = measured()
+    rows = recording.samples.astype({"placement": str})
+    text = Recording(recording.path, rows, recording.environment, recording.operation)
+    path = save(tmp_path / "text", text)
+    assert run("compare", f"off={path}:device", f"on={path}") is ExitCode.OK
+
+
+def test_a_recording_without_samples_is_said_to_have_none(tmp_path: Path) -> None:
+    recording = measured()
+    empty = Recording(
+        recording.path, recording.samples.iloc[:0], recording.environment, recording.operation
+    )
+    path = save(tmp_path / "empty", empty)
+    with pytest.raises(UsageError, match="has no samples; name another recording"):
+        run("compare", f"off={path}:device", f"on={path}")
+
+
 @pytest.mark.parametrize(
     ("words", "message"),
     [
         (("off={path}",), "at least two arms"),
         (("{path}", "on={path}"), "is not ARM=RECORDING"),
         (("off={path}:device", "on={path}:domain:7"), "has no placement 'domain:7'"),
+        (("off={path}:device", "on={path}:domain:all"), "'domain:all' is several"),
         (("off={path}:device", "on={path}:somewhere"), "placement 'somewhere'"),
         (("off=nowhere", "on={path}"), "nowhere"),
         (("off={path}:device", "off={path}:domain:0"), "mixes placements"),

@@ -4,7 +4,9 @@
 from __future__ import annotations
 
 from pathlib import Path
+from typing import Any
 
+import numpy as np
 import pytest
 from matplotlib.figure import Figure
 from matplotlib.text import Text
@@ -23,6 +25,7 @@ from vmmprof.report.figures import (
     scaling_figure,
 )
 
+from ..analysis.synthetic import samples
 from ..analysis.test_bursts import bursts
 from .recordings import environment, frame, measured, modelled, plain_only
 
@@ -98,6 +101,44 @@ def test_the_breakdown_adds_up_to_the_calls() -> None:
     bars = [bar for container in figure.axes[1].containers for bar in container]
     heights = sum(bar.get_height() for bar in bars)
     assert heights == pytest.approx(100 * len(placements[1].headlines)), "shares of each total"
+
+
+def breakdown(totals_us: dict[str, list[float]], **columns: Any) -> Figure:
+    sizes = np.array([2.0, 4, 8])
+    rows = frame(
+        [samples({name: np.tile(us, (6, 1)) for name, us in totals_us.items()}, sizes, attempt=1)]
+    ).assign(**columns)
+    placements = overview(rows, VMM_CYCLE, "total")
+    recording = Recording(Path("a.vmmprof"), rows, environment(), VMM_CYCLE)
+    figure = breakdown_figure(placements, context(recording), VMM_CYCLE)
+    assert figure is not None
+    return figure
+
+
+def test_panels_of_the_breakdown_share_their_scale() -> None:
+    near = breakdown({"device": [100, 110, 120], "domain:0": [500, 600, 700]})
+    plain, placed = near.axes
+    assert plain.get_ylabel() == "us"
+    assert plain.get_ylim() == placed.get_ylim()
+    assert placed.get_ylim()[1] >= 700
+    # As one scale would hide the lower panel, both show shares.
+    far = breakdown({"device": [100, 110, 120], "domain:0": [5000, 6000, 7000]})
+    assert {axes.get_ylabel() for axes in far.axes} == {"% of the us above the bar"}
+
+
+def test_calls_and_sizes_without_times_are_said_and_not_drawn_as_nothing() -> None:
+    figure = breakdown({"device": [100, 110, 120]}, map_ns=np.nan, free_ns=np.nan)
+    text = words(figure)
+    assert "Without times: cuMemMap, cuMemAddressFree." in text
+    drawn = {container.get_label() for container in figure.axes[0].containers}
+    assert drawn == {VMM_CYCLE.api_name(c) for c in VMM_CYCLE.calls} - {
+        "cuMemMap",
+        "cuMemAddressFree",
+    }
+    assert "no times" not in text
+    known_at_8 = np.tile([np.nan, np.nan, 50_000.0], 6)
+    calls = {f"{call}_ns": known_at_8 for call in VMM_CYCLE.calls}
+    assert words(breakdown({"device": [100, 110, 120]}, **calls)).count("no times") == 2
 
 
 def test_plain_alone_has_no_ratio_picture(tmp_path: Path) -> None:

@@ -57,6 +57,21 @@ def test_p99_is_shown_from_a_thousand_samples_on(width: int, rounds: int, has_p9
     assert max(len(line) for line in text.splitlines()) <= width
 
 
+def test_every_column_of_times_has_its_unit() -> None:
+    lines = printed(measured(), 80).splitlines()
+    heads = [(lines[at - 2], lines[at - 1]) for at, line in enumerate(lines) if line[:3] == "---"]
+    assert len(heads) == 4, "a table of sizes and one of calls for each placement"
+    for names, units in heads:
+        times = names.replace("extra over plain", "extra").split()
+        assert units.split().count("us") == len(times)
+
+
+def test_a_recording_without_samples_says_so() -> None:
+    full = measured()
+    empty = Recording(full.path, full.samples.iloc[:0], full.environment, full.operation)
+    assert "\nno samples\n" in printed(empty, 80)
+
+
 def test_model_stands_in_every_title() -> None:
     text = printed(modelled(), 80, calls=False)
     assert text.startswith("MODEL model:b300")

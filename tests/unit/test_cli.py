@@ -137,6 +137,15 @@ def test_output_without_room_is_one_line_and_exit_2(arguments: list[str]) -> Non
     assert result.stderr == "vmmprof: error: output cannot be written: No space left on device\n"
 
 
+@pytest.mark.parametrize("form", [[], ["--json"], ["--quiet"]])
+def test_rounded_sizes_are_said_once(tmp_path: Path, form: list[str]) -> None:
+    arguments = ["--driver", "model:b300", "--sizes", "1M,2M", "--repeats", "2", *form]
+    result = vmmprof("sweep", *arguments, cwd=tmp_path)
+    said = result.stderr if form else result.stdout
+    assert said.count("rounded up to the granularity of 2 MiB") == 1
+    assert (result.stdout + result.stderr).count("note: 1 of 2 sizes") == 1
+
+
 def test_ctrl_c_while_the_program_is_imported_is_one_line() -> None:
     code = """
 import sys

@@ -13,12 +13,14 @@ import pandas as pd
 import pytest
 
 from tests.fake_driver import OUT_OF_MEMORY, STICKY, FakeDriver
+from vmmprof.analysis.summary import summarise
 from vmmprof.drivers.protocol import NO_TIME_NS
 from vmmprof.errors import ExitCode, NothingMeasuredError, UsageError
 from vmmprof.experiment.plan import make_plan
 from vmmprof.experiment.runner import Options
 from vmmprof.experiment.schedule import interleaved, state_blocks
 from vmmprof.experiment.session import Request, Result, measure
+from vmmprof.operations import VMM_CYCLE
 from vmmprof.placement import PLAIN, Condition, Level, Placement
 from vmmprof.recording.reader import load
 from vmmprof.recording.schema import Flag
@@ -221,8 +223,30 @@ def test_a_condition_that_changed_half_way_is_measured_again_with_its_control(
     result, samples = run(driver, tmp_path, repeats=40, warmup=0)
     assert set(result.outcome.remeasured) == {odd, odd.control}
     again = samples[samples["attempt"] == 2]
-    assert len(again) == 2 * 40
-    assert set(again["placement"]) == {"device", "domain:0"}
+    of_odd = (again["size_bytes"] == odd.size_bytes) & (again["placement"] != "domain:1")
+    assert of_odd.sum() == 2 * 40
+    assert (again["flags"] == 0).equals(of_odd), "the others are company"
+    shown = {s.condition: s.attempt for s in summarise(samples, VMM_CYCLE, "total")}
+    assert shown == {c: 2 if c in (odd, odd.control) else 1 for c in result.plan.conditions}
+
+
+def test_a_second_attempt_has_the_same_conditions_around_it(tmp_path: Path) -> None:
+    odd = Condition(DOMAIN_0, 2 * MIB)
+
+    def shifts(condition: Condition, n: int) -> int:
+        return 90_000 + n % 7 if condition == odd and n < 20 else 50_000 + n % 7
+
+    _, samples = run(FakeDriver(shifts), tmp_path, repeats=40)
+    rounds = samples.groupby(["attempt", "round"]).apply(
+        lambda rows: sorted(zip(rows["placement"], rows["size_bytes"], strict=True))
+    )
+    assert len(rounds[1]) == len(rounds[2]) == 40
+    assert (rounds[1] == rounds[2]).all()
+    scattered, both = run(FakeDriver(shifts), tmp_path, repeats=40, scatter=True)
+    states = {condition.scattered for condition in scattered.outcome.remeasured}
+    assert states == set(both["scattered"][both["attempt"] == 2]) == {False}
+    _, alone = run(FakeDriver(shifts), tmp_path, repeats=40, order="sequential")
+    assert (alone["flags"][alone["attempt"] == 2] & int(Flag.COMPANY) == 0).all()
 
 
 # -- failures ---------------------------------------------------------------

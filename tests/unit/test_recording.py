@@ -189,6 +189,8 @@ def test_a_recording_of_another_kind_is_refused(
 def test_what_is_no_recording_is_bad_input(tmp_path: Path) -> None:
     with pytest.raises(UsageError, match="is not there"):
         load(str(tmp_path / "none"))
+    with pytest.raises(UsageError, match="cannot be looked up: File name too long"):
+        load(str(tmp_path / ("x" * 300)))
     (tmp_path / "empty.vmmprof").mkdir()
     with pytest.raises(UsageError, match=r"environment\.json cannot be read"):
         load(str(tmp_path / "empty"))

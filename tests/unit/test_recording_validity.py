@@ -5,7 +5,9 @@ from __future__ import annotations
 
 import io
 import json
+import os
 import shutil
+import socket
 from collections.abc import Callable
 from pathlib import Path
 
@@ -22,6 +24,7 @@ from vmmprof.operations import VMM_CYCLE
 from vmmprof.recording.reader import load, load_events
 from vmmprof.recording.schema import (
     DEFAULTS,
+    FILES,
     FORMAT_VERSION,
     JOURNAL_FILE,
     SAMPLES_FILE,
@@ -158,6 +161,29 @@ def test_a_column_with_missing_values_is_refused(recorded: Recorded, name: str) 
         report(path)
 
 
+@pytest.mark.parametrize("journal", [False, True])
+@pytest.mark.parametrize(
+    ("name", "value", "least"),
+    [("size_bytes", 0, 1), ("total_ns", -5, 0), ("round", -1, 0), ("threads", -3, 0)],
+)
+def test_a_value_that_cannot_be_is_named(
+    recorded: Recorded, name: str, value: int, least: int, journal: bool
+) -> None:
+    path = edit(
+        recorded(),
+        lambda table: replaced(
+            table, name, pa.array([value, 1, 2], table.schema.field(name).type)
+        ).cast(samples_schema(VMM_CYCLE)),
+    )
+    if journal:
+        rows = pq.read_table(path / SAMPLES_FILE)
+        (path / SAMPLES_FILE).unlink()
+        with pa.ipc.new_stream(str(path / JOURNAL_FILE), rows.schema) as stream:
+            stream.write_table(rows)
+    with pytest.raises(UsageError, match=f"column {name} has {value}; the least is {least}$"):
+        load(str(path))
+
+
 @pytest.mark.parametrize(
     ("change", "complaint"),
     [
@@ -192,6 +218,32 @@ def test_events_that_cannot_be_read_are_one_line(recorded: Recorded) -> None:
     (path / "events.parquet").write_bytes(b"not parquet")
     with pytest.raises(UsageError, match=r"its events\.parquet cannot be read"):
         load_events(load(str(path)))
+
+
+def _listen(path: Path) -> None:
+    # The address of a socket has 108 bytes; a folder of pytest's is longer.
+    folder = os.open(path.parent, os.O_PATH)
+    with socket.socket(socket.AF_UNIX) as listening:
+        listening.bind(f"/proc/self/fd/{folder}/{path.name}")
+    os.close(folder)
+
+
+NO_FILES: dict[str, Callable[[Path], None]] = {
+    "a FIFO": os.mkfifo,
+    "a socket": _listen,
+    "a folder": Path.mkdir,
+    "a device": lambda path: path.symlink_to("/dev/zero"),
+}
+
+
+@pytest.mark.parametrize("kind", NO_FILES)
+@pytest.mark.parametrize("name", FILES)
+def test_what_is_no_file_is_refused_and_not_read(recorded: Recorded, name: str, kind: str) -> None:
+    path = recorded()
+    (path / name).unlink(missing_ok=True)
+    NO_FILES[kind](path / name)
+    with pytest.raises(UsageError, match=f"its {name} is {kind}; it must be a regular file"):
+        load(str(path))
 
 
 def test_a_column_that_is_there_twice_is_named(recorded: Recorded) -> None:

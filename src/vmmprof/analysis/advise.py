@@ -28,6 +28,8 @@ TODAY = "today"
 WORTH_MS_PER_S = 1.0
 # An option must save this share of today's cost to be advised.
 WORTH_SHARE = 0.1
+# Shorter traces have no rate, and later times are no times.
+_LEAST_TRACE_S, _MOST_TIME_S = 1e-6, 1e12
 _TRACE_COLUMNS = ("time_s", "event", "size", "placement")
 
 
@@ -307,7 +309,10 @@ def read_trace(lines: Iterable[str], name: str) -> list[Load]:
         times.append(_number(row["time_s"], where))
         if len(times) > 1 and times[-1] < times[-2]:
             raise UsageError(f"{where} is earlier than the line before; sort the trace by time_s")
-        key = (parse_size(row["size"]), placement_of(row["placement"]))
+        try:
+            key = (parse_size(row["size"]), placement_of(row["placement"]))
+        except UsageError as error:
+            raise UsageError(f"{where}: {error}") from None
         identity = row.get("id") or ""
         if row["event"] == "allocate":
             counts[key] += 1
@@ -320,8 +325,8 @@ def read_trace(lines: Iterable[str], name: str) -> list[Load]:
         else:
             raise UsageError(f"{where} has event {row['event']!r}; it is allocate or free")
     length_s = max(times, default=0.0) - min(times, default=0.0)
-    if length_s <= 0:
-        raise UsageError(f"trace {name} spans no time, so that it has no rate")
+    if length_s < _LEAST_TRACE_S:
+        raise UsageError(f"trace {name} spans less than 1 us, so that it has no rate")
     return [
         Load(size, placement, count / length_s, peaks[size, placement])
         for (size, placement), count in counts.items()
@@ -333,6 +338,6 @@ def _number(text: str | None, where: str) -> float:
         value = float(text or "")
     except ValueError:
         value = math.nan
-    if not math.isfinite(value):
+    if not abs(value) <= _MOST_TIME_S:
         raise UsageError(f"{where} has time {text!r}; it is seconds such as 0.125")
     return value

@@ -118,7 +118,8 @@ def savings_of_primitives(primitives: Table) -> list[Saving]:
     """What placing data on the accessor's die saves an access: cross-die less same-die latency.
 
     ``primitives``: columns metric, working_set, same_die, cross_die, unit
-    (reference table ld_table04_primitives); rows in a unit of time count.
+    (reference table ld_table04_primitives); rows in a unit of time count. ValueError
+    where these are no finite numbers.
     """
     savings = []
     columns = ("metric", "working_set", "same_die", "cross_die", "unit")
@@ -127,7 +128,10 @@ def savings_of_primitives(primitives: Table) -> list[Saving]:
     ):
         if unit in NS_OF_UNIT:
             name = f"{metric} {working_set}, cross-die less same-die"
-            savings.append(Saving(name, (float(cross) - float(same)) * NS_OF_UNIT[unit]))
+            saved_ns = (float(cross) - float(same)) * NS_OF_UNIT[unit]
+            if not math.isfinite(saved_ns):
+                raise ValueError(f"{cross} less {same} {unit} is no time")
+            savings.append(Saving(name, saved_ns))
     if not savings:
         raise UsageError(
             f"{primitives.name} has no row in {', '.join(NS_OF_UNIT)}; a saving is a difference "

@@ -17,6 +17,7 @@ import numpy.typing as npt
 import pandas as pd
 
 from vmmprof.analysis.intervals import MEDIAN_INTERVAL_MIN_N, FloatArray, IntArray
+from vmmprof.errors import UsageError
 from vmmprof.placement import Condition, Level, Placement, parse_placement
 from vmmprof.recording.schema import DEFAULTS, DISCARDED, Flag
 from vmmprof.variant import STANDARD, Variant, parse_variant
@@ -55,7 +56,14 @@ class Group:
 
 def placement_of(text: str) -> Placement:
     """The placement that a recording names, such as ``domain:1+compressible``."""
+    if "domain:all" in text.split("+"):
+        raise UsageError(f"placement {text!r} is several; name one, such as domain:0")
     return parse_placement(text, _ANY_DOMAIN_COUNT)[0]
+
+
+def placements_in(columns: Columns) -> set[Placement]:
+    """The placements of a recording's rows."""
+    return {placement_of(str(name)) for name in pd.Categorical(columns["placement"]).unique()}
 
 
 def times_ns(columns: Columns, call: str) -> FloatArray:
@@ -156,7 +164,10 @@ def _condition_order(condition: Condition) -> tuple[bool, bool, str, Variant, Le
 
 
 def group_samples(columns: Columns, headline: str) -> list[Group]:
-    """Groups by card state, placement (plain first), variant, level, size and attempt."""
+    """Groups by card state, placement (plain first), variant, level, size and attempt.
+
+    What was company for other conditions is in none.
+    """
     codes, meanings = condition_codes(columns)
     if not meanings:
         return []
@@ -166,7 +177,9 @@ def group_samples(columns: Columns, headline: str) -> list[Group]:
     ends = np.cumsum(np.bincount(codes, minlength=len(meanings)))
     groups = []
     for (condition, attempt), rows in zip(meanings, np.split(order, ends[:-1]), strict=True):
-        groups.append(_group(condition, attempt, rows, flags[rows], timed[rows]))
+        own = rows[(flags[rows] & int(Flag.COMPANY)) == 0]
+        if len(own):
+            groups.append(_group(condition, attempt, own, flags[own], timed[own]))
     return sorted(groups, key=lambda g: (_condition_order(g.condition), g.attempt))
 
 

@@ -281,6 +281,14 @@ def _table_8(evidence: Evidence, paper: Table, model: ModelCells) -> Iterator[Re
 # -- findings -----------------------------------------------------------------
 
 
+def _judged(where: str, statement: str, holds: bool, shown: str) -> Finding:
+    return Finding(where, statement, Outcome.HOLDS if holds else Outcome.FAILS, shown)
+
+
+def _not_measurable(where: str, statement: str, why: str) -> Finding:
+    return Finding(where, statement, Outcome.NOT_MEASURABLE, why)
+
+
 def _why_no_domain(evidence: Evidence) -> str | None:
     if evidence.plain is None:
         return "no recording of the stock driver is given"
@@ -310,14 +318,15 @@ def _threshold_finding(evidence: Evidence) -> Finding:
     where, statement = "figure 4", "the extra cost steps up between 32 and 34 MiB"
     found, why = _threshold(evidence)
     if found is None:
-        outcome = Outcome.NOT_MEASURABLE if why else Outcome.FAILS
-        return Finding(where, statement, outcome, why or "no step stands out in the extra cost")
+        if why:
+            return _not_measurable(where, statement, why)
+        return _judged(where, statement, False, "no step stands out in the extra cost")
     low, high = _PAPER_STEP_MIB
     holds = found.lower_mib <= low and found.upper_mib >= high
-    return Finding(
+    return _judged(
         where,
         statement,
-        Outcome.HOLDS if holds else Outcome.FAILS,
+        holds,
         f"the step lies between {found.lower_mib:g} and {found.upper_mib:g} MiB, "
         f"{found.step_us.value:.0f} us high",
     )
@@ -327,13 +336,13 @@ def _slope_finding(evidence: Evidence) -> Finding:
     where, statement = "figure 4", "above it the extra cost grows by about 10 us a MiB"
     found, why = _threshold(evidence)
     if found is None:
-        return Finding(where, statement, Outcome.NOT_MEASURABLE, why or "there is no threshold")
+        return _not_measurable(where, statement, why or "there is no threshold")
     slope = found.slope_us_per_mib
     holds = abs(slope.value / _PAPER_SLOPE_US_PER_MIB - 1) <= _ALIKE
-    return Finding(
+    return _judged(
         where,
         statement,
-        Outcome.HOLDS if holds else Outcome.FAILS,
+        holds,
         f"{slope.value:.2f} [{slope.lo:.2f}, {slope.hi:.2f}] us a MiB (alike: within "
         f"{_ALIKE:.0%} of {_PAPER_SLOPE_US_PER_MIB})",
     )
@@ -345,7 +354,7 @@ def _domains_finding(evidence: Evidence) -> Finding:
     if why is None and not evidence.other_domains:
         why = "the recordings have one locality domain only"
     if why is not None or evidence.stock is None:
-        return Finding(where, statement, Outcome.NOT_MEASURABLE, why or "")
+        return _not_measurable(where, statement, why or "")
     worst, at = 0.0, 0
     for other in evidence.other_domains:
         for cell in all_cells([evidence.stock], TOTAL):
@@ -353,9 +362,9 @@ def _domains_finding(evidence: Evidence) -> Finding:
             if gain is not None and abs(gain.value - 1) >= worst:
                 worst, at = abs(gain.value - 1), cell.size_bytes
     if not at:
-        return Finding(where, statement, Outcome.NOT_MEASURABLE, "the domains share no pairs")
-    outcome = Outcome.HOLDS if worst < _DOMAINS_DIFFER_AT_MOST else Outcome.FAILS
-    return Finding(where, statement, outcome, f"at most {worst:.1%}, at {at // MIB} MiB")
+        return _not_measurable(where, statement, "the domains share no pairs")
+    holds = worst < _DOMAINS_DIFFER_AT_MOST
+    return _judged(where, statement, holds, f"at most {worst:.1%}, at {at // MIB} MiB")
 
 
 def _gains(evidence: Evidence, paper: Table, arm: str) -> dict[float, Estimate]:
@@ -386,10 +395,10 @@ def _gain_statement(
     if why is None and not all(gain.has_interval for gain in gains.values()):
         why = "it takes two recordings of each driver (A B B A) to compare across reloads"
     if why is not None:
-        return Finding(TABLE_7, statement, Outcome.NOT_MEASURABLE, why)
-    outcome = Outcome.HOLDS if all(holds(gain) for gain in gains.values()) else Outcome.FAILS
+        return _not_measurable(TABLE_7, statement, why)
     shown = ", ".join(f"{size:g} MiB {gain.value:.2f}" for size, gain in gains.items())
-    return Finding(TABLE_7, statement, outcome, f"gains: {shown}")
+    all_hold = all(holds(gain) for gain in gains.values())
+    return _judged(TABLE_7, statement, all_hold, f"gains: {shown}")
 
 
 def _small_sizes_finding(evidence: Evidence, paper: Table) -> Finding:
@@ -417,12 +426,12 @@ def _each_patch_finding(evidence: Evidence, paper: Table) -> Finding:
     for arm in (A_ONLY, B_ONLY):
         why = _why_no_gain(evidence, arm)
         if why is not None:
-            return Finding(TABLE_7, statement, Outcome.NOT_MEASURABLE, why)
+            return _not_measurable(TABLE_7, statement, why)
     gains = {arm: _gains(evidence, paper, arm) for arm in (A_ONLY, B_ONLY)}
     sizes = [size for size in gains[A_ONLY] if size in gains[B_ONLY] and size > _PAPER_STEP_MIB[0]]
     if not sizes or not all(gains[arm][size].has_interval for arm in gains for size in sizes):
         why = "it takes two recordings of each driver (A B B A) to compare across reloads"
-        return Finding(TABLE_7, statement, Outcome.NOT_MEASURABLE, why)
+        return _not_measurable(TABLE_7, statement, why)
     holds = all(
         gains[A_ONLY][size].value > gains[B_ONLY][size].value and gains[B_ONLY][size].lo > 1
         for size in sizes
@@ -431,7 +440,7 @@ def _each_patch_finding(evidence: Evidence, paper: Table) -> Finding:
         f"{size:g} MiB A {gains[A_ONLY][size].value:.2f} B {gains[B_ONLY][size].value:.2f}"
         for size in sizes
     )
-    return Finding(TABLE_7, statement, Outcome.HOLDS if holds else Outcome.FAILS, shown)
+    return _judged(TABLE_7, statement, holds, shown)
 
 
 # The paper's eight GPUs with eight threads on each, 1 GiB.
@@ -473,19 +482,14 @@ def _concurrent_finding(evidence: Evidence, paper: Table, model: ModelCells) -> 
     cell = replace(_cell(1024, TOTAL), level=_PAPER_LEVEL)
     pairs = None if evidence.stock is None else evidence.stock.pairs(cell)
     ratio = None if pairs is None else pairs.ratio()
+    where = "8 GPUs x 8 threads"
+    statement = f"a 1 GiB cycle costs {_PAPER_CONCURRENT_RATIO:.2f}x plain memory's"
     if ratio is None:
-        outcome = Outcome.NOT_MEASURABLE
         why = f"no recording has a domain at 1 GiB with {_PAPER_LEVEL}"
-    else:
-        is_alike = abs(math.log(ratio.value / _PAPER_CONCURRENT_RATIO)) <= math.log(1 + _ALIKE)
-        outcome = Outcome.HOLDS if is_alike else Outcome.FAILS
-        why = f"{ratio.value:.2f} [{ratio.lo:.2f}, {ratio.hi:.2f}] here"
-    return Finding(
-        "8 GPUs x 8 threads",
-        f"a 1 GiB cycle costs {_PAPER_CONCURRENT_RATIO:.2f}x plain memory's",
-        outcome,
-        f"{why}{queue}",
-    )
+        return _not_measurable(where, statement, f"{why}{queue}")
+    is_alike = abs(math.log(ratio.value / _PAPER_CONCURRENT_RATIO)) <= math.log(1 + _ALIKE)
+    shown = f"{ratio.value:.2f} [{ratio.lo:.2f}, {ratio.hi:.2f}] here{queue}"
+    return _judged(where, statement, is_alike, shown)
 
 
 def _repayment_finding(cells: tuple[ReproducedCell, ...]) -> Finding:
@@ -499,7 +503,7 @@ def _repayment_finding(cells: tuple[ReproducedCell, ...]) -> Finding:
     known = [cell.here for cell in ends if cell.here is not None]
     if len(known) < len(ends):
         why = "the recordings have no extra cost at 2 MiB and 1 GiB"
-        return Finding(TABLE_8, statement, Outcome.NOT_MEASURABLE, why)
+        return _not_measurable(TABLE_8, statement, why)
     holds = all(
         abs(math.log(here.value / cell.paper)) <= math.log(1 + _ALIKE)
         for here, cell in zip(known, ends, strict=True)
@@ -507,10 +511,10 @@ def _repayment_finding(cells: tuple[ReproducedCell, ...]) -> Finding:
     )
     holds = holds and all(here.value > 0 for here in known)
     shown = " and ".join(f"{here.value:.0f}" for here in known)
-    return Finding(
+    return _judged(
         TABLE_8,
         statement,
-        Outcome.HOLDS if holds else Outcome.FAILS,
+        holds,
         f"2 MiB and 1 GiB after {shown}, with the paper's saving an access",
     )
 
@@ -521,7 +525,7 @@ def _pool_finding(machines: Sequence[Evidence]) -> Finding:
     pools = [one.pools for one in machines if one.pools is not None]
     if not pools:
         why = "none of the recordings is of memory pools on a locality domain"
-        return Finding(where, statement, Outcome.NOT_MEASURABLE, why)
+        return _not_measurable(where, statement, why)
     extras = {}
     for cell in all_cells(pools[:1], TOTAL):
         pairs = pools[0].pairs(cell) if cell.variant == _WARM_POOL and not cell.scattered else None
@@ -530,9 +534,9 @@ def _pool_finding(machines: Sequence[Evidence]) -> Finding:
             extras[cell.size_bytes // MIB] = extra.value
     if not extras:
         why = "the pools' recordings have no pairs of a warm pool with an ordinary one"
-        return Finding(where, statement, Outcome.NOT_MEASURABLE, why)
+        return _not_measurable(where, statement, why)
     holds = all(abs(extra) <= _POOLS_DIFFER_AT_MOST_US for extra in extras.values())
     shown = (
         f"{min(extras.values()):+.2f} to {max(extras.values()):+.2f} us over {len(extras)} sizes"
     )
-    return Finding(where, statement, Outcome.HOLDS if holds else Outcome.FAILS, shown)
+    return _judged(where, statement, holds, shown)

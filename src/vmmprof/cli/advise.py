@@ -4,17 +4,23 @@
 from __future__ import annotations
 
 import argparse
+import csv
 import re
 from pathlib import Path
 from typing import TYPE_CHECKING
 
+from vmmprof.cli.arguments import rate_of
 from vmmprof.errors import ExitCode, UsageError
 
 if TYPE_CHECKING:
     from vmmprof.analysis.advise import CostCurve, Load
     from vmmprof.placement import Placement
+    from vmmprof.recording.reader import Recording
+
+    Drivers = dict[str, dict[Placement, CostCurve]]
 
 _PATCHES = ("a", "b", "ab")
+_PAPER_GPU = "model:b300"
 _DESCRIPTION = """\
 What an allocation pattern costs a second: with today's driver, with each patch,
 with a pool; and what to do. Costs come from recordings (stock=REC, a=REC,
@@ -65,7 +71,9 @@ def run(arguments: argparse.Namespace) -> ExitCode:
         if arguments.trace is not None
         else [parse_load(text) for text in arguments.allocate]
     )
-    result = advise(loads, _drivers(arguments.recordings))
+    recordings = _recordings(arguments.recordings)
+    _require_domains(loads, recordings)
+    result = advise(loads, _drivers(recordings))
     if arguments.json:
         print(shown.dumps(result))
     else:
@@ -79,30 +87,57 @@ def parse_load(text: str) -> Load:
     from vmmprof.analysis.groups import placement_of
     from vmmprof.sizes import parse_size
 
-    match = re.fullmatch(r"([^@]+)@(\d+(?:\.\d+)?)(?:/s)?(?::(.+))?", text)
-    if match is None or float(match[2]) <= 0:
+    match = re.fullmatch(r"([^@]+)@([^:/]+)(?:/s)?(?::(.+))?", text)
+    if match is None:
         raise UsageError(f"--allocate {text!r} is not SIZE@RATE[:PLACEMENT], such as 64M@100")
-    return Load(parse_size(match[1]), placement_of(match[3] or "domain:0"), float(match[2]))
+    per_s = rate_of(f"--allocate {text!r}: rate", "allocations")(match[2])
+    return Load(parse_size(match[1]), placement_of(match[3] or "domain:0"), per_s)
 
 
 def _read_trace(name: str) -> list[Load]:
     from vmmprof.analysis.advise import read_trace
 
     try:
-        with Path(name).open(encoding="utf-8", newline="") as lines:
+        with Path(name).open(encoding="utf-8-sig", newline="") as lines:
             return read_trace(lines, name)
-    except (OSError, UnicodeDecodeError) as error:
+    except (OSError, UnicodeDecodeError, csv.Error) as error:
         raise UsageError(f"trace {name} cannot be read ({' '.join(str(error).split())})") from None
 
 
-Drivers = dict[str, dict["Placement", "CostCurve"]]
+def _recordings(texts: list[str]) -> dict[str, list[Recording]]:
+    """Recordings by arm, in the order given."""
+    from vmmprof.recording.reader import load
+
+    by_arm: dict[str, list[Recording]] = {}
+    for text in texts:
+        name, equals, path = text.partition("=")
+        arm, path = (name, path) if equals and name in ("stock", *_PATCHES) else ("stock", text)
+        by_arm.setdefault(arm, []).append(load(path))
+    return by_arm
 
 
-def _drivers(texts: list[str]) -> Drivers:
+def _require_domains(loads: list[Load], recordings: dict[str, list[Recording]]) -> None:
+    """UsageError for a locality domain that the device does not have, where that is known.
+
+    It is the device of today's costs: the recordings', else the paper's B300.
+    """
+    from vmmprof.drivers.model import make
+    from vmmprof.placement import parse_placement
+
+    gpus = [recording.environment.get("gpu") or {} for recording in recordings.get("stock", [])]
+    counts = [gpu.get("locality_domains") for gpu in gpus] or [make(_PAPER_GPU).domain_count]
+    known = [count for count in counts if type(count) is int]
+    if len(known) < len(counts):
+        return
+    for load in loads:
+        parse_placement(str(load.placement), max(known))
+
+
+def _drivers(recordings: dict[str, list[Recording]]) -> Drivers:
     """Curves of today's driver and of each patch, measured where there is a recording of it."""
     from vmmprof.analysis.advise import TODAY, scaled_curve
 
-    measured = _measured(texts)
+    measured = _measured(recordings)
     today = measured.pop("stock", {}) or _paper()
     drivers: Drivers = {TODAY: today}
     for patch in _PATCHES:
@@ -120,22 +155,16 @@ def _drivers(texts: list[str]) -> Drivers:
     return drivers
 
 
-def _measured(texts: list[str]) -> Drivers:
+def _measured(by_arm: dict[str, list[Recording]]) -> Drivers:
     from vmmprof.analysis.advise import MEASURED, MODEL, curves_of
     from vmmprof.analysis.arms import Arm, ArmRecording
-    from vmmprof.analysis.groups import placement_of
-    from vmmprof.recording.reader import Recording, load
+    from vmmprof.analysis.groups import placements_in
 
-    by_arm: dict[str, list[Recording]] = {}
-    for text in texts:
-        name, equals, path = text.partition("=")
-        arm, path = (name, path) if equals and name in ("stock", *_PATCHES) else ("stock", text)
-        by_arm.setdefault(arm, []).append(load(path))
     measured: Drivers = {}
     for arm, recordings in by_arm.items():
-        words = {str(w) for one in recordings for w in one.samples["placement"].unique()}
+        present = set().union(*(placements_in(one.columns) for one in recordings))
         arms = []
-        for placement in map(placement_of, sorted(words)):
+        for placement in sorted(present, key=str):
             parts = tuple(ArmRecording(one, placement) for one in recordings)
             arms.append(Arm(arm, placement, parts))
         is_model = any(one.is_model for one in recordings)
@@ -167,7 +196,7 @@ def _model(patch: str) -> CostCurve:
     from vmmprof.placement import Condition, Placement
     from vmmprof.sizes import MIB
 
-    driver = make("model:b300", patch)
+    driver = make(_PAPER_GPU, patch)
     # What the model's plain cycle was fitted on ends at 1 GiB.
     sizes = (2.0, 32.0, 34.0, 64.0, 128.0, 256.0, 512.0, 1024.0)
     costs = []

@@ -60,7 +60,7 @@ def saving_ns(text: str) -> float:
     """``193.4ns`` or ``7.18us`` in ns; may be negative, then nothing repays."""
     from vmmprof.analysis.amortise import NS_OF_UNIT
 
-    match = re.fullmatch(r"(-?\d+(?:\.\d+)?)(ns|us|ms|s)", text)
+    match = re.fullmatch(r"(-?\d{1,18}(?:\.\d+)?)(ns|us|ms|s)", text)
     if match is None:
         raise UsageError(f"--saves {text!r} is not a time such as 193.4ns or 7.18us")
     return float(match[1]) * NS_OF_UNIT[match[2]]
@@ -112,7 +112,7 @@ def _recorded_savings(name: str) -> list[Saving]:
     if name == PAPER:
         return savings_of_primitives(table("ld_table04_primitives"))
     try:
-        text = Path(name).read_text(encoding="utf-8")
+        text = Path(name).read_text(encoding="utf-8-sig")
     except (OSError, UnicodeDecodeError) as error:
         raise UsageError(
             f"--saves-from {name!r} cannot be read ({' '.join(str(error).split())}); it is a CSV "

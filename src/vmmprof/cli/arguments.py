@@ -68,8 +68,14 @@ def device_set(text: str) -> tuple[int, ...]:
     return tuple(devices)
 
 
-def rate_per_s(text: str) -> float:
-    """``1000`` or ``0.5`` cycles a second."""
-    if re.fullmatch(r"\d+(?:\.\d+)?", text) is None or not 1e-3 <= float(text) <= 1e7:
-        raise UsageError(f"--rate {text!r} is not a number of cycles a second, such as 1000")
-    return float(text)
+def rate_of(name: str, what: str) -> Callable[[str], float]:
+    """An argparse type: ``1000`` or ``0.5`` of ``what`` a second."""
+
+    def parse(text: str) -> float:
+        if re.fullmatch(r"\d+(?:\.\d+)?", text) is None or not 1e-3 <= float(text) <= 1e7:
+            raise UsageError(
+                f"{name} {text!r} is not a number of {what} a second from 0.001 to 10000000"
+            )
+        return float(text)
+
+    return parse

@@ -51,6 +51,7 @@ def load_arms(texts: Sequence[str]) -> list[Arm]:
 
 def _split(text: str) -> tuple[str, str | None]:
     """Recording and placement; both may hold colons, so the recording is what exists."""
+    from vmmprof.recording.readable import is_folder
     from vmmprof.recording.writer import recording_path
 
     whole = [(text, None)]
@@ -58,16 +59,18 @@ def _split(text: str) -> tuple[str, str | None]:
         (text[:at], text[at + 1 :]) for at, character in enumerate(text) if character == ":" and at
     ]
     for path, placement in (*whole, *parted):
-        if recording_path(path).is_dir():
+        if is_folder(recording_path(path)):
             return path, placement
     return (parted[0][0], parted[0][1]) if parted else (text, None)
 
 
 def _placement(recording: Recording, text: str | None) -> Placement:
-    from vmmprof.analysis.groups import placement_of
+    from vmmprof.analysis.groups import placement_of, placements_in
     from vmmprof.placement import PLAIN
 
-    present = {placement_of(str(name)) for name in recording.samples["placement"].unique()}
+    present = placements_in(recording.columns)
+    if not present:
+        raise UsageError(f"{recording.path} has no samples; name another recording")
     if text is not None:
         placement = placement_of(text)
         if placement not in present:

@@ -105,7 +105,7 @@ def _machine(recording: Recording) -> str:
 
 def _evidence(machine: str, by_arm: dict[str, list[Recording]]) -> Evidence:
     from vmmprof.analysis.arms import Arm, ArmRecording
-    from vmmprof.analysis.groups import placement_of
+    from vmmprof.analysis.groups import placements_in
     from vmmprof.analysis.reproduce import STOCK, Evidence
     from vmmprof.placement import PLAIN, Placement
 
@@ -114,9 +114,8 @@ def _evidence(machine: str, by_arm: dict[str, list[Recording]]) -> Evidence:
         return Arm(name, placement, parts)
 
     def placements_of(name: str) -> list[Placement]:
-        recordings = by_arm.get(name, [])
-        words = {str(w) for one in recordings for w in one.samples["placement"].unique()}
-        return sorted(map(placement_of, words), key=lambda p: (p.domain or 0, p != PLAIN, str(p)))
+        found = set().union(*(placements_in(one.columns) for one in by_arm.get(name, [])))
+        return sorted(found, key=lambda p: (p.domain or 0, p != PLAIN, str(p)))
 
     def domains_of(name: str) -> list[Placement]:
         found = placements_of(name)

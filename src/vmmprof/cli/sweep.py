@@ -19,7 +19,7 @@ from vmmprof.cli.arguments import (
     device_set,
     duration_s,
     percentage,
-    rate_per_s,
+    rate_of,
     whole_number,
 )
 from vmmprof.drivers.select import CHOICES, PATCHES
@@ -151,7 +151,7 @@ def add_parser(subparsers: argparse._SubParsersAction[argparse.ArgumentParser]) 
     )
     several.add_argument(
         "--rate",
-        type=rate_per_s,
+        type=rate_of("--rate", "cycles"),
         metavar="R",
         help="let each worker start R cycles a second, however long they take, and show the "
         "latency from the intended start",
@@ -269,8 +269,9 @@ def run(arguments: argparse.Namespace) -> ExitCode:
             line.show(progress.done, progress.planned, progress.seconds_left, progress.doing)
 
     def show_plan(plan: Plan) -> None:
-        for note in plan.notes:
-            _say(f"note: {note}")
+        if arguments.json or arguments.quiet:  # else the report has them
+            for note in plan.notes:
+                _say(f"note: {note}")
         for reason in plan.unavailable.values():
             _say(f"not measured: {reason}")
 

@@ -147,13 +147,22 @@ class Runner:
     def _second_attempt(self) -> None:
         found = candidates(self._samples.frame(), self._driver.headline)
         index = {condition: i for i, condition in enumerate(self._conditions)}
-        again = [index[candidate.condition] for candidate in found]
-        again = [i for i in again if i in self._active]
+        again = {index[candidate.condition] for candidate in found} & self._active
         if not again:
             return
         for candidate in found:
             self.outcome.remeasured[candidate.condition] = candidate.reason
-        self._run_rounds(sorted(again), range(self._options.repeats), attempt=2)
+        company = self._company_of(again)
+        self._samples.company[company] = True
+        self._run_rounds(sorted([*again, *company]), range(self._options.repeats), attempt=2)
+
+    def _company_of(self, again: set[int]) -> list[int]:
+        """The others of the same card states, as what a cycle takes depends on those around it."""
+        if self._options.order == "sequential":
+            return []  # each condition has its own visits around it
+        states = {self._conditions[i].scattered for i in again}
+        others = self._active - again
+        return [i for i in sorted(others) if self._conditions[i].scattered in states]
 
     # -- stopping ---------------------------------------------------------
 

@@ -20,9 +20,7 @@ from vmmprof.recording.writer import RecordingWriter
 # Rows wait at most this long in memory; a kill loses no more.
 _FLUSH_SECONDS = 2.0
 
-_LEFT_OUT = int(
-    Flag.WARMUP | Flag.FAILED | Flag.WRONG_ORDINAL | Flag.WRONG_COMPRESSION | Flag.OUTSIDE_WINDOW
-)
+_LEFT_OUT = int(Flag.WARMUP | Flag.FAILED | DISCARDED | Flag.OUTSIDE_WINDOW | Flag.COMPANY)
 
 
 class Samples:
@@ -55,6 +53,8 @@ class Samples:
         self._last_flush = time.monotonic()
         self._headline_ns: dict[tuple[int, int], list[float]] = {}
         self._discarded = np.zeros(len(conditions), np.int64)
+        self.company = np.zeros(len(conditions), np.bool_)
+        """Conditions whose cycles are, from now on, company for others."""
         self.usable = 0
         """Number of rows that count as samples."""
 
@@ -62,6 +62,7 @@ class Samples:
         """Add the rows of a batch that ran ``visits`` (or the first of them)."""
         condition = visits.condition[batch.visit]
         flags = batch.flags | np.uint16(flag)
+        flags[self.company[condition]] |= np.uint16(Flag.COMPANY)
         workers = batch.workers or self._lone_worker(len(batch))
         frame = pd.DataFrame(
             {

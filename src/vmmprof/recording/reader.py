@@ -15,10 +15,11 @@ import pyarrow.parquet as pq
 from vmmprof.errors import UsageError
 from vmmprof.operations import OPERATIONS, Operation
 from vmmprof.recording.columns import StoredColumns
-from vmmprof.recording.readable import readable
+from vmmprof.recording.readable import is_folder, readable, require_regular_files
 from vmmprof.recording.schema import (
     ENVIRONMENT_FILE,
     EVENTS_FILE,
+    FILES,
     VICTIMS_FILE,
     VICTIMS_JOURNAL_FILE,
 )
@@ -102,7 +103,7 @@ def load(name: str) -> Recording:
     UsageError when there is none, or when it is not readable as a recording of
     this or an older format.
     """
-    path = Path(name) if Path(name).is_dir() else recording_path(name)
+    path = Path(name) if is_folder(Path(name)) else recording_path(name)
     environment = _load_environment(path)
     require_version(path, environment.get("format_version"))
     operation = OPERATIONS.get(str(environment.get("operation")))
@@ -117,8 +118,9 @@ def load(name: str) -> Recording:
 
 
 def _load_environment(path: Path) -> dict[str, Any]:
-    if not path.is_dir():
+    if not is_folder(path):
         raise UsageError(f"{path} is not there; name a recording folder made by vmmprof sweep")
+    require_regular_files(path, FILES)
     try:
         environment = json.loads((path / ENVIRONMENT_FILE).read_text(encoding="utf-8"))
     except (OSError, ValueError, RecursionError) as error:

@@ -17,6 +17,14 @@ ENVIRONMENT_FILE = "environment.json"
 VICTIMS_FILE = "victims.parquet"
 VICTIMS_JOURNAL_FILE = "victims.arrows"
 EVENTS_FILE = "events.parquet"
+FILES = (
+    ENVIRONMENT_FILE,
+    SAMPLES_FILE,
+    JOURNAL_FILE,
+    VICTIMS_FILE,
+    VICTIMS_JOURNAL_FILE,
+    EVENTS_FILE,
+)
 
 
 class Flag(IntFlag):
@@ -31,6 +39,8 @@ class Flag(IntFlag):
     """Not begun and ended while all workers of the burst were running."""
     FAILED = 16
     """A call of the cycle failed; the calls from it on have no time."""
+    COMPANY = 32
+    """Of a second attempt that was for other conditions, which meet here what they met before."""
 
 
 # What a row says that does not say it: one thread of one process on one device,

@@ -7,11 +7,12 @@ reports rely on is checked once, on loading, so that no report has to.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from pathlib import Path
 from typing import Any
 
 import pyarrow as pa
+import pyarrow.compute as pc
 import pyarrow.parquet as pq
 
 from vmmprof.errors import UsageError
@@ -44,6 +45,9 @@ _OPTIONAL: dict[str, tuple[type, str]] = {
     "plan_notes": (list, "a list"),
     "outcome": (str, "a text"),
 }
+
+# The least value of a column of numbers, where it is not 0: a CPU of -1 is a null that was saved.
+_LEAST = {"size_bytes": 1, "cpu": -1}
 
 _KINDS: tuple[tuple[Callable[[pa.DataType], bool], str], ...] = (
     (pa.types.is_integer, "whole numbers"),
@@ -88,15 +92,21 @@ def require_facts(path: Path, facts: Mapping[str, Any], operation: Operation) ->
 
 
 def require_columns(path: Path, operation: Operation) -> None:
-    """UsageError when the samples lack a column, or one has another type or nulls."""
+    """UsageError when the samples lack a column, or one has a type, nulls or values it cannot."""
     with readable(path, "samples"):
         if (path / SAMPLES_FILE).is_file():
             with pq.ParquetFile(path / SAMPLES_FILE) as file:
-                schema, nulls = file.schema_arrow, _stored_nulls(file.metadata)
+                schema = file.schema_arrow
+                nulls, least = _stored_nulls(file.metadata), _stored_least(file.metadata)
         else:
             journal = read_journal(path / JOURNAL_FILE)
             schema = journal.schema
             nulls = {name: journal.column(name).null_count for name in schema.names}
+            least = {
+                field.name: pc.min(journal.column(field.name)).as_py()
+                for field in schema
+                if pa.types.is_integer(field.type)
+            }
     for wanted in samples_schema(operation):
         if wanted.name not in schema.names:
             if wanted.name not in DEFAULTS:
@@ -116,6 +126,12 @@ def require_columns(path: Path, operation: Operation) -> None:
             raise UsageError(
                 f"{path} is not a recording: its column {wanted.name} has missing values"
             )
+        smallest = least.get(wanted.name)
+        if smallest is not None and smallest < _LEAST.get(wanted.name, 0):
+            raise UsageError(
+                f"{path} is not a recording: its column {wanted.name} has {smallest:g}; the least "
+                f"is {_LEAST.get(wanted.name, 0)}"
+            )
 
 
 def _kind(found: pa.DataType) -> str:
@@ -123,13 +139,28 @@ def _kind(found: pa.DataType) -> str:
     return next((words for matches, words in _KINDS if matches(plain)), str(plain))
 
 
-def _stored_nulls(metadata: pq.FileMetaData) -> dict[str, int]:
-    """Nulls a column, as far as the file says."""
-    nulls: dict[str, int] = {}
+def _stored_statistics(metadata: pq.FileMetaData) -> Iterator[tuple[str, pq.Statistics]]:
+    """Column and statistics of every chunk, as far as the file has them."""
     for group in range(metadata.num_row_groups):
         for index in range(metadata.num_columns):
             column = metadata.row_group(group).column(index)
-            if column.statistics is not None and column.statistics.has_null_count:
-                name = column.path_in_schema
-                nulls[name] = nulls.get(name, 0) + column.statistics.null_count
+            if column.statistics is not None:
+                yield column.path_in_schema, column.statistics
+
+
+def _stored_nulls(metadata: pq.FileMetaData) -> dict[str, int]:
+    """Nulls a column."""
+    nulls: dict[str, int] = {}
+    for name, statistics in _stored_statistics(metadata):
+        if statistics.has_null_count:
+            nulls[name] = nulls.get(name, 0) + statistics.null_count
     return nulls
+
+
+def _stored_least(metadata: pq.FileMetaData) -> dict[str, float]:
+    """The smallest value of each column of numbers."""
+    least: dict[str, float] = {}
+    for name, statistics in _stored_statistics(metadata):
+        if statistics.has_min_max and isinstance(statistics.min, (int, float)):
+            least[name] = min(statistics.min, least.get(name, statistics.min))
+    return least

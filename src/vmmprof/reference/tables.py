@@ -72,7 +72,10 @@ def parse(name: str, text: str) -> Table:
             f"reference table {name} does not say its {', '.join(missing)}; "
             "it starts with '# title:', '# source:' and '# platform:' lines"
         )
-    records = list(csv.reader(line for line in lines if line and not line.startswith("#")))
+    try:
+        records = list(csv.reader(line for line in lines if line and not line.startswith("#")))
+    except csv.Error as error:
+        raise UsageError(f"reference table {name} is no CSV: {error}") from None
     if not records or any(len(record) != len(records[0]) for record in records):
         raise UsageError(f"reference table {name} has no header or rows of different lengths")
     columns, *rows = (tuple(record) for record in records)

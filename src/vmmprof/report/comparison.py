@@ -6,6 +6,7 @@ from __future__ import annotations
 import csv
 import io
 import json
+from dataclasses import dataclass
 from typing import Any
 
 from rich.console import Console
@@ -87,83 +88,99 @@ def _last_arm(comparison: Comparison) -> str:
     return next(arm for arm in reversed(comparison.arms) if arm != comparison.baseline)
 
 
-def _title(comparison: Comparison, call: str) -> str:
-    mark = "MODEL: " if comparison.is_model else ""
-    last = _last_arm(comparison)
-    return (
-        f"{mark}{call}: P50 in us of each arm; gain of {last} over {comparison.baseline} with its "
-        "95 % interval"
-    )
-
-
-def _gain_cells(comparison: Comparison, call: str) -> list[list[str]]:
-    """The table of the arms side by side: a row a size, the gain last."""
-    table = []
-    last = _last_arm(comparison)
-    for cell in comparison.cells(call):
-        rows = [comparison.row(arm, cell) for arm in comparison.arms]
-        judged = comparison.row(last, cell)
-        table.append(
-            [
-                _where(cell),
-                *(MISSING if row.p50 is None else us(row.p50.value) for row in rows),
-                _gain_text(judged.gain),
-                judged.verdict.value,
-            ]
-        )
-    return table
-
-
 def _gain_text(gain: Estimate | None) -> str:
     return with_interval(gain, ratio)
 
 
-def _verdict_cells(comparison: Comparison, call: str) -> list[list[str]]:
-    return [
+def _p50_cells(comparison: Comparison, cell: Cell) -> list[str]:
+    rows = (comparison.row(arm, cell) for arm in comparison.arms)
+    return [MISSING if row.p50 is None else us(row.p50.value) for row in rows]
+
+
+def _effect_text(row: Row) -> str:
+    return MISSING if row.effect is None else f"{row.effect:.2f}"
+
+
+@dataclass(frozen=True)
+class _Table:
+    title: str
+    head: list[str]
+    rows: list[list[str]]
+
+
+def _tables(comparison: Comparison, call: str) -> list[_Table]:
+    """Of two arms one table says everything; of more, side by side first, then each verdict."""
+    mark = "MODEL: " if comparison.is_model else ""
+    last = _last_arm(comparison)
+    title = (
+        f"{mark}{call}: P50 in us of each arm; gain of {last} over {comparison.baseline} with its "
+        "95 % interval"
+    )
+    judged = [(cell, comparison.row(last, cell)) for cell in comparison.cells(call)]
+    if len(comparison.arms) == 2:
+        return [
+            _Table(
+                f"{title}; effect: share of wins",
+                ["size", *comparison.arms, "gain", "effect", "verdict", "reason"],
+                [
+                    [
+                        _where(cell),
+                        *_p50_cells(comparison, cell),
+                        _gain_text(row.gain),
+                        _effect_text(row),
+                        row.verdict.value,
+                        row.reason,
+                    ]
+                    for cell, row in judged
+                ],
+            )
+        ]
+    side_by_side = [
+        [_where(cell), *_p50_cells(comparison, cell), _gain_text(row.gain), row.verdict.value]
+        for cell, row in judged
+    ]
+    verdicts = [
         [
             _where(row.cell),
             row.arm,
             _gain_text(row.gain),
-            MISSING if row.effect is None else f"{row.effect:.2f}",
+            _effect_text(row),
             row.verdict.value,
             row.reason,
         ]
         for row in comparison.rows
         if row.cell.call == call and row.verdict is not Verdict.BASELINE
     ]
-
-
-def _gain_head(comparison: Comparison) -> list[str]:
-    return ["size", *comparison.arms, "gain", "verdict"]
-
-
-_VERDICT_HEAD = ["size", "arm", "gain", "effect", "verdict", "reason"]
+    return [
+        _Table(title, ["size", *comparison.arms, "gain", "verdict"], side_by_side),
+        _Table(
+            f"{mark}{call}: every arm against {comparison.baseline}; effect: share of wins",
+            ["size", "arm", "gain", "effect", "verdict", "reason"],
+            verdicts,
+        ),
+    ]
 
 
 def print_text(comparison: Comparison, calls: list[str], *, console: Console | None = None) -> None:
-    """What differs, the arms side by side, and every verdict with its reason."""
+    """What differs, then the tables of each call."""
     console = console or Console(highlight=False)
     for line in _preamble(comparison):
         console.print(Text(line))
     for call in calls:
-        console.print()
-        console.print(Text(_title(comparison, call), style="bold"))
-        _print_table(console, _gain_head(comparison), _gain_cells(comparison, call))
-        console.print()
-        console.print(
-            Text(f"{call}: every arm against {comparison.baseline} (effect: share of wins)")
-        )
-        _print_table(console, _VERDICT_HEAD, _verdict_cells(comparison, call))
+        for table in _tables(comparison, call):
+            console.print()
+            console.print(Text(table.title, style="bold"))
+            _print_table(console, table)
 
 
-def _print_table(console: Console, head: list[str], rows: list[list[str]]) -> None:
-    table = new_table()
-    for name in head:
+def _print_table(console: Console, table: _Table) -> None:
+    drawn = new_table()
+    for name in table.head:
         is_text = name in ("arm", "verdict", "reason")
-        table.add_column(name, justify="left" if is_text else "right", no_wrap=name != "reason")
-    for row in rows:
-        table.add_row(*(Text(cell) for cell in row))
-    console.print(table)
+        drawn.add_column(name, justify="left" if is_text else "right", no_wrap=name != "reason")
+    for row in table.rows:
+        drawn.add_row(*(Text(cell) for cell in row))
+    console.print(drawn)
 
 
 def _preamble(comparison: Comparison) -> list[str]:
@@ -183,14 +200,13 @@ def markdown(comparison: Comparison, calls: list[str]) -> str:
     """The same as Markdown tables."""
     blocks = ["\n".join(f"- {line}" for line in _preamble(comparison))]
     for call in calls:
-        blocks.append(f"**{_title(comparison, call)}**")
-        blocks.append(_markdown_table(_gain_head(comparison), _gain_cells(comparison, call)))
-        blocks.append(_markdown_table(_VERDICT_HEAD, _verdict_cells(comparison, call)))
+        for table in _tables(comparison, call):
+            blocks += [f"**{table.title}**", _markdown_table(table)]
     return "\n\n".join(blocks)
 
 
-def _markdown_table(head: list[str], rows: list[list[str]]) -> str:
-    lines = [head, ["---"] * len(head), *rows]
+def _markdown_table(table: _Table) -> str:
+    lines = [table.head, ["---"] * len(table.head), *table.rows]
     return "\n".join(_markdown_line(line) for line in lines)
 
 

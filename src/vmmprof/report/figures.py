@@ -13,6 +13,7 @@ from textwrap import fill
 from typing import Any
 
 import numpy as np
+import numpy.typing as npt
 from matplotlib.artist import Artist
 from matplotlib.axes import Axes
 from matplotlib.axis import Axis
@@ -192,23 +193,25 @@ def breakdown_figure(
     panels = [p for p in placements if _call_medians_us(p, operation).any()]
     if not panels:
         return None
-    columns = min(2, len(panels))
-    rows = -(-len(panels) // columns)
-    figure = _new_figure(1.2 + 2.9 * rows)
-    grid = figure.subplots(rows, columns, squeeze=False, sharey=False)
-    for axes in grid.flat[len(panels) :]:
-        axes.remove()
-    as_shares = any(_far_apart(_call_medians_us(p, operation).sum(axis=0)) for p in panels)
+    medians = [_call_medians_us(p, operation) for p in panels]
+    timed = np.any([of_panel.any(axis=1) for of_panel in medians], axis=0)
+    totals = np.concatenate([of_panel.sum(axis=0) for of_panel in medians])
+    figure = _new_figure(1.2 + 2.9 * _rows_of(len(panels)))
+    # One scale for all panels: what is higher took longer.
+    grid = _panels(figure, len(panels))
+    as_shares = _far_apart(totals[totals > 0])
     for axes, placement in zip(grid.flat, panels, strict=False):
-        _stack(axes, placement, operation, as_shares)
+        _stack(axes, placement, operation, timed=timed, as_shares=as_shares)
         _title(axes, placement.name, facts)
     handles, labels = grid[0, 0].get_legend_handles_labels()
     figure.legend(handles, labels, loc="outside upper center", ncols=4, fontsize="x-small")
+    calls = zip(operation.calls, timed, strict=True)
+    untimed = ", ".join(operation.api_name(call) for call, has_times in calls if not has_times)
     _caption(
         figure,
         facts,
         f"P50 of each call, stacked ({_n_words(panels)}); medians of calls need not add up "
-        "to the median of their sum.",
+        f"to the median of their sum.{f' Without times: {untimed}.' if untimed else ''}",
     )
     return figure
 
@@ -225,18 +228,39 @@ def _call_medians_us(placement: PlacementOverview, operation: Operation) -> Floa
     return np.array(medians)
 
 
+def _rows_of(panels: int) -> int:
+    return -(-panels // 2)
+
+
+def _panels(figure: Figure, count: int) -> Any:
+    """A grid of ``count`` panels, two a row, that share their y axis."""
+    grid = figure.subplots(_rows_of(count), min(2, count), squeeze=False, sharey=True)
+    for axes in grid.flat[count:]:
+        axes.remove()
+    return grid
+
+
 def _far_apart(values: FloatArray) -> bool:
     return bool(values.max() > _LOG_FROM_FACTOR * values.min())
 
 
-def _stack(axes: Axes, placement: PlacementOverview, operation: Operation, as_shares: bool) -> None:
-    """Absolute times, or shares under the written total (where totals are far apart)."""
+def _stack(
+    axes: Axes,
+    placement: PlacementOverview,
+    operation: Operation,
+    *,
+    timed: npt.NDArray[np.bool_],
+    as_shares: bool,
+) -> None:
+    """The ``timed`` calls: absolute, or as shares under the written total (totals far apart)."""
     medians = _call_medians_us(placement, operation)
     totals = medians.sum(axis=0)
     heights = 100 * medians / np.where(totals > 0, totals, 1) if as_shares else medians
     positions = np.arange(medians.shape[1])
     bottom = np.zeros(medians.shape[1])
     for index, call in enumerate(operation.calls):
+        if not timed[index]:
+            continue
         axes.bar(
             positions,
             heights[index],
@@ -249,9 +273,12 @@ def _stack(axes: Axes, placement: PlacementOverview, operation: Operation, as_sh
             label=operation.api_name(call),
         )
         bottom += heights[index]
-    if as_shares:
-        for position, total in enumerate(totals.tolist()):
+    for position, total in enumerate(totals.tolist()):
+        if total == 0:
+            axes.text(position, 0, " no times", fontsize="xx-small", ha="center", rotation=90)
+        elif as_shares:
             axes.text(position, 101, plain(total), fontsize="xx-small", ha="left", rotation=45)
+    if as_shares:
         axes.set_ylim(0, 118)
         axes.set_yticks(range(0, 101, 25))
     labels = [f"{mib(s.condition.size_bytes):g}" for s in placement.headlines]
@@ -273,12 +300,8 @@ def ecdf_figure(
     sizes = _spread_out(sorted({group.condition.size_bytes for group in shown}))
     if not sizes:
         return None
-    columns = min(2, len(sizes))
-    rows = -(-len(sizes) // columns)
-    figure = _new_figure(1.2 + 2.7 * rows)
-    grid = figure.subplots(rows, columns, squeeze=False, sharey=True)
-    for axes in grid.flat[len(sizes) :]:
-        axes.remove()
+    figure = _new_figure(1.2 + 2.7 * _rows_of(len(sizes)))
+    grid = _panels(figure, len(sizes))
     names = {placement.series: placement.name for placement in placements}
     styles = _styles(placements)
     for axes, size_bytes in zip(grid.flat, sizes, strict=False):

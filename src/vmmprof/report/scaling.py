@@ -12,7 +12,7 @@ from vmmprof.analysis.overview import PlacementOverview
 from vmmprof.analysis.summary import ConditionSummary
 from vmmprof.placement import Level
 from vmmprof.report.numbers import MISSING, plain, ratio, us, with_interval
-from vmmprof.report.tables import new_table
+from vmmprof.report.tables import in_us, new_table
 from vmmprof.sizes import format_size
 
 
@@ -64,7 +64,8 @@ def scaling_table(scaling: Scaling, wide: bool) -> Table:
     """Quantiles and rate over the levels; ``wide`` adds every interval."""
     shown = level_columns(summary.condition.level for summary in scaling.rows)
     table = new_table()
-    names = ["size", *(name for name, _ in shown), "n", "P50", "P90", "P99", "max", "cycles/s"]
+    names = ["size", *(name for name, _ in shown), "n"]
+    names += [*map(in_us, ("P50", "P90", "P99", "max")), "cycles/s"]
     if not scaling.is_plain:
         names += ["ratio to plain"]
     for name in names:

@@ -10,6 +10,11 @@ from rich.table import Table
 _RULED = box.Box("    \n    \n -- \n    \n    \n    \n    \n    \n", ascii=True)
 
 
+def in_us(name: str) -> str:
+    """The head of a column of times: the unit under the name, which takes no width."""
+    return f"{name}\nus"
+
+
 def new_table() -> Table:
     """An empty table in that look."""
     return Table(

@@ -23,7 +23,7 @@ from vmmprof.recording.reader import Recording, load_victims
 from vmmprof.report.context import Context, context
 from vmmprof.report.numbers import MISSING, mib_text, plain, ratio, us, with_interval
 from vmmprof.report.scaling import has_bursts, left_out_line, scaling_table, scalings
-from vmmprof.report.tables import new_table
+from vmmprof.report.tables import in_us, new_table
 from vmmprof.report.victims import victim_table, victim_title
 from vmmprof.sizes import format_size
 
@@ -39,7 +39,9 @@ def print_recording(
     facts = context(recording)
     placements = overview(recording.columns, recording.operation, recording.headline)
     _print_heading(console, facts)
-    if has_bursts(placements):
+    if not placements:
+        console.print(Text("\nno samples"))
+    elif has_bursts(placements):
         _print_scalings(console, placements, facts)
     else:
         _print_placements(console, placements, facts, recording.operation, calls)
@@ -81,7 +83,7 @@ def _print_placements(
         console.print(Text(name, style="bold"))
         console.print(_size_table(placement, console.width >= _WIDE_COLUMNS))
         if calls:
-            console.print(Text(f"P50 of each call, us: {name}", style="bold"))
+            console.print(Text(f"P50 of each call: {name}", style="bold"))
             console.print(_calls_table(placement, operation))
         for line in _remarks(placement):
             console.print(Text(line))
@@ -124,11 +126,11 @@ def _size_table(placement: PlacementOverview, wide: bool) -> Table:
     has_p99 = any(summary.p99 is not None for summary in placement.headlines)
     table = new_table()
     table.add_column("size", justify="right", no_wrap=True)
-    for name in ("n", "P50", "P90", *(["P99"] if has_p99 else []), "max"):
-        table.add_column(name, justify="right", no_wrap=True)
+    names = ["n", *map(in_us, ("P50", "P90", *(["P99"] if has_p99 else []), "max"))]
     if not is_plain:
-        for name in ("extra over plain", "ratio to plain"):
-            table.add_column(name, justify="right", no_wrap=True)
+        names += [in_us("extra over plain"), "ratio to plain"]
+    for name in names:
+        table.add_column(name, justify="right", no_wrap=True)
     for summary in placement.headlines:
         table.add_row(*_size_cells(summary, is_plain, wide, has_p99))
     return table
@@ -165,7 +167,7 @@ def _calls_table(placement: PlacementOverview, operation: Operation) -> Table:
     table = new_table()
     table.add_column("size", justify="right", no_wrap=True)
     for call in operation.calls:
-        table.add_column(call, justify="right", no_wrap=True)
+        table.add_column(in_us(call), justify="right", no_wrap=True)
     for summary in placement.headlines:
         medians = (summary.calls_p50[call] for call in operation.calls)
         table.add_row(

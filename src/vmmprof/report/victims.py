@@ -11,7 +11,7 @@ from rich.table import Table
 from vmmprof.analysis.victims import VictimSummary
 from vmmprof.report.numbers import MISSING, ratio, us, with_interval
 from vmmprof.report.scaling import level_columns
-from vmmprof.report.tables import new_table
+from vmmprof.report.tables import in_us, new_table
 from vmmprof.sizes import format_size
 
 _WORDS = {
@@ -27,7 +27,7 @@ def victim_title(victim: Mapping[str, Any]) -> str:
     return f"victim on device {victim.get('device')}: {what}"
 
 
-_NUMBERS = ("n", "P50", "P90", "P99", "max", "P50 to alone")
+_NUMBERS = ("n", *map(in_us, ("P50", "P90", "P99", "max")), "P50 to alone")
 
 
 def victim_table(summaries: Sequence[VictimSummary]) -> Table:
