@@ -20,9 +20,7 @@ from vmmprof.recording.writer import RecordingWriter
 # Rows wait at most this long in memory; a kill loses no more.
 _FLUSH_SECONDS = 2.0
 
-_LEFT_OUT = int(
-    Flag.WARMUP | Flag.FAILED | Flag.WRONG_ORDINAL | Flag.WRONG_COMPRESSION | Flag.OUTSIDE_WINDOW
-)
+_LEFT_OUT = int(Flag.WARMUP | Flag.FAILED | DISCARDED | Flag.TRACED | Flag.OUTSIDE_WINDOW)
 
 
 class Samples:

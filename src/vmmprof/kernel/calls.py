@@ -23,6 +23,7 @@ from vmmprof.kernel.shares import (
     sync_share,
 )
 from vmmprof.operations import Operation
+from vmmprof.recording.schema import Flag
 
 CONDITION = ("placement", "size_bytes", "scattered")
 TIMES = ("duration_ns", "barrier_ns", "tlb_ns")
@@ -71,7 +72,7 @@ def call_shares(
     Cycles run in their process's first thread; what others did meanwhile is left out.
     """
     events = events[events["tid"] == events["pid"]]
-    usable = samples[traced_cycles(samples, windows) & (samples["flags"] == 0).to_numpy()]
+    usable = samples[traced_cycles(samples, windows) & ((samples["flags"] & ~int(Flag.TRACED)) == 0).to_numpy()]
     usable = usable.sort_values("start_ns")
     found = []
     for _, of_condition in _named(usable).groupby(list(CONDITION)):
@@ -156,7 +157,7 @@ def probe_effect(
     samples: pd.DataFrame, windows: npt.NDArray[np.int64], column: str
 ) -> list[ProbeEffect]:
     """Effect on the cycle's ``column`` (ns), by placement; each cycle against its condition."""
-    usable = samples[(samples["flags"] == 0).to_numpy()]
+    usable = samples[((samples["flags"] & ~int(Flag.TRACED)) == 0).to_numpy()]
     traced = traced_cycles(usable, windows)
     keys = list(CONDITION)
     frame = _named(usable)

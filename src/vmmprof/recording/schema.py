@@ -31,6 +31,8 @@ class Flag(IntFlag):
     """Not begun and ended while all workers of the burst were running."""
     FAILED = 16
     """A call of the cycle failed; the calls from it on have no time."""
+    TRACED = 32
+    """Taken while probes stood in the kernel: of the kernel's phases, not of the times."""
 
 
 # What a row says that does not say it: one thread of one process on one device,

@@ -174,6 +174,7 @@ def _attempt(summary: ConditionSummary) -> JsonObject:
         "warmup": summary.warmup,
         "failed": summary.failed,
         "discarded": summary.discarded,
+        "traced": summary.traced,
         "outside_window": summary.outside_window,
         "untimed": summary.untimed,
     }
