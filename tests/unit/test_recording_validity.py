@@ -18,8 +18,9 @@ from rich.console import Console
 
 from tests.unit.test_recording import rows
 from vmmprof.errors import UsageError
+from vmmprof.kernel.recorded import load_traced
 from vmmprof.operations import VMM_CYCLE
-from vmmprof.recording.reader import load, load_events
+from vmmprof.recording.reader import load
 from vmmprof.recording.schema import (
     DEFAULTS,
     FORMAT_VERSION,
@@ -193,7 +194,7 @@ def test_events_that_cannot_be_read_are_one_line(recorded: Recorded) -> None:
     path = recorded()
     (path / "events.parquet").write_bytes(b"not parquet")
     with pytest.raises(UsageError, match=r"its events\.parquet cannot be read"):
-        load_events(load(str(path)))
+        load_traced(load(str(path)))
 
 
 def test_a_column_that_is_there_twice_is_named(recorded: Recorded) -> None:

@@ -14,10 +14,13 @@ from rich.text import Text
 from vmmprof.analysis.arms import Cell
 from vmmprof.analysis.compare import Comparison, Row, Verdict
 from vmmprof.analysis.intervals import Estimate
+from vmmprof.kernel.calls import UNKNOWN, CallShare
 from vmmprof.placement import ALONE
-from vmmprof.report.json import estimate_fields, number, whole
-from vmmprof.report.numbers import MISSING, NS_PER_US, ratio, us, with_interval
+from vmmprof.report.json import estimate_fields
+from vmmprof.report.kernel import path_fields
+from vmmprof.report.numbers import MISSING, NS_PER_US, number, ratio, us, whole, with_interval
 from vmmprof.report.tables import new_table
+from vmmprof.report.trace import count_text, percent_text, share_text
 from vmmprof.sizes import format_size, mib
 from vmmprof.variant import STANDARD
 
@@ -27,8 +30,26 @@ COLUMNS = (
 )  # fmt: skip
 
 
+# What CSV has of each row's update path; JSON has the same in an object of its own.
+PATH_COLUMNS = ("direction", "traced_cycles", *path_fields(None))
+
+
 def row_object(row: Row) -> dict[str, Any]:
-    """A row for JSON and CSV: times in us, ``gain`` as baseline over arm."""
+    """A row for JSON: times in us, ``gain`` as baseline over arm, null where nothing was traced."""
+    return plain_fields(row) | {"update_path": None if row.path is None else path_object(row)}
+
+
+def path_object(row: Row) -> dict[str, Any]:
+    """The update path in a row's calls; null where its method does not give a field."""
+    return {
+        "direction": None if row.path is None else row.path.direction,
+        "traced_cycles": None if row.path is None else row.path.cycles,
+        **path_fields(row.path),
+    }
+
+
+def plain_fields(row: Row) -> dict[str, Any]:
+    """What a row says without its kernel side."""
     p50 = None if row.p50 is None else row.p50.scaled(1 / NS_PER_US)
     return {
         "size_mib": whole(mib(row.cell.size_bytes)),
@@ -65,13 +86,17 @@ def dumps(comparison: Comparison) -> str:
 
 
 def csv_text(comparison: Comparison) -> str:
-    """All rows as CSV with a header; MODEL says so in a comment line."""
+    """All rows as CSV with a header; MODEL says so in a comment line.
+
+    Columns of the update path are there when any arm was traced, empty where unknown.
+    """
     out = io.StringIO()
     if comparison.is_model:
         out.write("# MODEL: not measured\n")
-    writer = csv.DictWriter(out, COLUMNS, lineterminator="\n")
+    columns = (*COLUMNS, *PATH_COLUMNS) if comparison.traced_calls else COLUMNS
+    writer = csv.DictWriter(out, columns, extrasaction="ignore", lineterminator="\n")
     writer.writeheader()
-    writer.writerows(row_object(row) for row in comparison.rows)
+    writer.writerows(plain_fields(row) | path_object(row) for row in comparison.rows)
     return out.getvalue()
 
 
@@ -137,6 +162,37 @@ def _gain_head(comparison: Comparison) -> list[str]:
     return ["size", *comparison.arms, "gain", "verdict"]
 
 
+_PATH_HEAD = ["size", "arm", "iter.", "runs", "syncs", "us", "path, %", "barrier + TLB, %"]
+
+
+def _path_title(call: str) -> str:
+    return (
+        f"{call}: the driver's update path, mean a traced call; path as a share of the call, "
+        "barrier + TLB as a share of the path with its 95 % interval"
+    )
+
+
+def _path_cells(comparison: Comparison, call: str) -> list[list[str]]:
+    """The arms below each other at every size, so that their counts stand in one column."""
+    table = []
+    for cell in comparison.cells(call):
+        for arm in comparison.arms:
+            path = comparison.row(arm, cell).path
+            table.append([_where(cell), arm, *_path_texts(path)])
+    return table
+
+
+def _path_texts(path: CallShare | None) -> list[str]:
+    if path is None:
+        return ["not traced", *[MISSING] * 5]
+    return [
+        *(count_text(count) for count in (path.iterations, path.runs, path.invalidates)),
+        UNKNOWN if path.path_us is None else f"{path.path_us:.1f}",
+        percent_text(path.path),
+        share_text(path.sync),
+    ]
+
+
 _VERDICT_HEAD = ["size", "arm", "gain", "effect", "verdict", "reason"]
 
 
@@ -154,6 +210,10 @@ def print_text(comparison: Comparison, calls: list[str], *, console: Console | N
             Text(f"{call}: every arm against {comparison.baseline} (effect: share of wins)")
         )
         _print_table(console, _VERDICT_HEAD, _verdict_cells(comparison, call))
+    for call in comparison.traced_calls:
+        console.print()
+        console.print(Text(_path_title(call), style="bold"))
+        _print_table(console, _PATH_HEAD, _path_cells(comparison, call))
 
 
 def _print_table(console: Console, head: list[str], rows: list[list[str]]) -> None:
@@ -186,6 +246,9 @@ def markdown(comparison: Comparison, calls: list[str]) -> str:
         blocks.append(f"**{_title(comparison, call)}**")
         blocks.append(_markdown_table(_gain_head(comparison), _gain_cells(comparison, call)))
         blocks.append(_markdown_table(_VERDICT_HEAD, _verdict_cells(comparison, call)))
+    for call in comparison.traced_calls:
+        blocks.append(f"**{_path_title(call)}**")
+        blocks.append(_markdown_table(_PATH_HEAD, _path_cells(comparison, call)))
     return "\n\n".join(blocks)
 
 
