@@ -37,18 +37,6 @@ _RULED = box.Box("    \n    \n -- \n    \n    \n    \n    \n    \n", ascii=True)
 _BAR_WIDTH = 40
 _MUCH_CUT = 0.1
 NOTHING_TO_SHARE = "-"
-# Colours of a flame graph: the update function, its synchronisation, and what else may be large.
-FLAME_COLOURS = {
-    "_kbusUpdateStaticBar1VAMapping": "#9ecae1",
-    "kbusUpdateStaticBar1VAMapping": "#9ecae1",
-    "kbusFlush": "#fdae6b",
-    "gvaspaceInvalidateTlb": "#e6550d",
-    "kgmmuInvalidateTlb": "#e6550d",
-    "rpcRmApiControl_GSP": "#bcbddc",
-    "memdescFillPages": "#a1d99b",
-    "pmaAllocatePages": "#c7e9c0",
-    "pmaFreePages": "#c7e9c0",
-}
 
 
 def share_text(share: Share | None) -> str:
