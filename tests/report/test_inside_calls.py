@@ -176,3 +176,12 @@ def test_a_column_that_the_method_lacks_is_unknown(tmp_path: Path) -> None:
     create = next(s for s in traced.shares if s.placement == "domain:0" and s.name == "create")
     assert (create.runs, create.tlb, create.sync, create.iterations) == (None, None, None, 32)
     assert create.barrier is not None
+
+
+def test_a_merge_says_that_events_stay_behind(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    names = [counted(tmp_path / "a"), counted(tmp_path / "b")]
+    assert run("merge", str(tmp_path / "both"), *names) is ExitCode.OK
+    assert "kernel events stay behind: 2 of the 2 recordings" in capsys.readouterr().err
+    assert load_traced(load(str(tmp_path / "both"))) is None
