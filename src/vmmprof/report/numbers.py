@@ -62,5 +62,5 @@ def whole(value: float) -> float | int:
 
 
 def number(value: float | None) -> float | None:
-    """A number for JSON: NaN, which JSON has not, becomes null; digits past the sixth go."""
-    return None if value is None or math.isnan(value) else round(value, 6)
+    """A number for JSON: what is not finite, which JSON has not, is null; 6 digits stay."""
+    return None if value is None or not math.isfinite(value) else round(value, 6)
