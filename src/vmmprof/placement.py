@@ -154,6 +154,14 @@ class Series:
     def is_control(self) -> bool:
         return self.control == self
 
+    @property
+    def place(self) -> str:
+        """The placement, variant and card state, such as ``domain:0, busy, card scattered``."""
+        name = "device (plain, the control)" if self.is_control else str(self.placement)
+        if self.variant != STANDARD:
+            name = f"{name}, {self.variant}"
+        return f"{name}, card scattered" if self.scattered else name
+
 
 @dataclass(frozen=True, order=True)
 class Condition:

@@ -15,7 +15,7 @@ from tests import stub_cuda
 from vmmprof.recording.reader import Recording, load
 
 REPOSITORY = Path(__file__).parents[2]
-TIMEOUT_S = 60
+TIMEOUT_S = 300
 
 
 @dataclass(frozen=True)

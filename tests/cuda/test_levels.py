@@ -13,15 +13,17 @@ from collections.abc import Callable
 from pathlib import Path
 
 import pandas as pd
+import pyarrow as pa
 import pytest
 
 from tests import stub_cuda
 from tests.cuda.conftest import REPOSITORY, Ended, Run
 from vmmprof.recording.reader import load, load_victims
 from vmmprof.recording.schema import JOURNAL_FILE, Flag
+from vmmprof.recording.writer import read_journal
 
 PLAIN = ("--placement", "device", "--sizes", "2M", "--driver", "cuda", "--no-lock")
-DEADLINE_S = 60.0
+DEADLINE_S = 300.0
 
 Sweep = Callable[..., tuple[Ended, pd.DataFrame]]
 
@@ -175,12 +177,19 @@ class Running:
         )
 
     def wait_until_measuring(self) -> None:
-        journal = self.recording / JOURNAL_FILE
+        """Until two rounds are whole in the journal: a kill takes what is being written."""
         deadline = time.monotonic() + DEADLINE_S
-        while not (journal.exists() and journal.stat().st_size > 200_000):
+        while self._rounds_written() < 2:
             assert self.process.poll() is None, self.process.communicate()[1]
             assert time.monotonic() < deadline
             time.sleep(0.05)
+
+    def _rounds_written(self) -> int:
+        try:
+            rounds = read_journal(self.recording / JOURNAL_FILE)["round"].to_numpy()
+        except (OSError, pa.ArrowInvalid):  # not there yet, or without its schema
+            return 0
+        return int(rounds.max(initial=-1)) + 1
 
     def worker_pids(self) -> list[int]:
         pid = self.process.pid
@@ -290,6 +299,19 @@ def test_a_victim_of_processes_lives_in_the_process_that_measures(
     assert "victim on device 1: cuMemGetInfo" in ended.stdout
     victims = load_victims(load(str(tmp_path / "r")))
     assert victims is not None and set(victims["processes"]) == {1, 2}
+
+
+def test_a_victim_beside_a_single_set_of_devices(sweep: Sweep) -> None:
+    """Nobody allocates in the visits of the victim alone: they use no set of devices at all."""
+    ended, _ = sweep(
+        *("--victim", "query", "--victim-device", "2", "--devices", "0,1"),
+        *("--repeats", "2", "--burst", "20", "--json"),
+        devices=3,
+    )
+    assert ended.returncode == 0, ended.stderr
+    assert ended.ledger.is_empty and ended.ledger.violations == []
+    levels = [row["level"] for row in json.loads(ended.stdout)["victim"]["beside"]]
+    assert [(level["threads"], level["devices"]) for level in levels] == [(0, 1), (1, 2)]
 
 
 def test_a_victim_that_fails_is_named_and_the_cycles_are_kept(sweep: Sweep) -> None:

@@ -53,7 +53,7 @@ def sweep(tmp_path: Path, tool: Path, *words: str) -> subprocess.CompletedProces
     command = [sys.executable, "-m", "vmmprof", "sweep", "--no-lock", "--pin", "none", "--quiet"]
     return subprocess.run(
         [*command, "--output", str(tmp_path / "out"), "--sizes", "2M", *words],
-        check=False, env=variables, capture_output=True, text=True, timeout=120,
+        check=False, env=variables, capture_output=True, text=True, timeout=300,
     )  # fmt: skip
 
 

@@ -84,6 +84,12 @@ def test_each_worker_goes_on_until_all_have_their_samples(
     assert ran.ledger.is_empty
 
 
+def test_nobody_leaves_with_a_cycle_from_before_the_last_sample(run_bursts: RunBursts) -> None:
+    # Going by the count of those that reached, one burst in a hundred lost the race.
+    ran = run_bursts(2, 2, 200)
+    assert (ran.bursts, ran.left_early) == (200, 0)
+
+
 def test_a_lone_worker_takes_its_samples_and_no_more(run_bursts: RunBursts) -> None:
     ran = run_bursts(1, 5, 2)
     assert ran.rows == 10

@@ -16,7 +16,7 @@ from tests import stub_cuda
 
 HERE = Path(__file__).parent
 CORE = HERE.parents[1] / "src" / "vmmprof" / "drivers" / "cuda"
-TIMEOUT_S = 120
+TIMEOUT_S = 300
 SANITIZERS = ("thread", "address,undefined")
 
 

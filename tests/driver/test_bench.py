@@ -74,7 +74,7 @@ def test_one_gib_of_fresh_localized_memory(
 @pytest.mark.parametrize("flavour", ARMS)
 @pytest.mark.parametrize("faults", [False, True], ids=["sound", "failing"])
 def test_properties(own: dict[str, Subject], flavour: str, faults: bool) -> None:
-    @settings(max_examples=120, deadline=None)
+    @settings(max_examples=120)
     @given(case=cases(ALL, faults=faults))
     def hold(case: Case) -> None:
         failure = check_case(own[flavour], case, ARMS[flavour], ALL)

@@ -116,7 +116,7 @@ def test_properties(
     assert path is not None
     asked = features(path)
 
-    @settings(max_examples=200, deadline=None)
+    @settings(max_examples=200)
     @given(case=cases(asked, faults=faults))
     def hold(case: Case) -> None:
         failure = check_case(subjects[arm], case, ARMS[arm], asked)

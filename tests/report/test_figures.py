@@ -13,7 +13,7 @@ from vmmprof.analysis.overview import overview
 from vmmprof.cli.main import main
 from vmmprof.errors import UsageError
 from vmmprof.operations import VMM_CYCLE
-from vmmprof.recording.reader import Recording
+from vmmprof.recording.reader import Recording, load
 from vmmprof.report.context import context
 from vmmprof.report.figures import (
     breakdown_figure,
@@ -129,3 +129,16 @@ def test_a_run_without_levels_has_no_scaling() -> None:
     recording = measured()
     placements = overview(recording.samples, recording.operation, recording.headline)
     assert scaling_figure(placements, context(recording)) is None
+
+
+def test_no_two_series_of_a_run_with_levels_look_alike(tmp_path: Path) -> None:
+    name = str(tmp_path / "levels")
+    sweep = ["sweep", "--driver", "model:b300", "--sizes", "2M", "--repeats", "2", "--quiet"]
+    assert main([*sweep, "--threads", "1,2,4,8", "--burst", "2", "--output", name]) == 0
+    recording = load(name)
+    placements = overview(recording.columns, recording.operation, recording.headline)
+    figure = ecdf_figure(recording, placements, context(recording))
+    assert figure is not None
+    looks = [(line.get_color(), line.get_linestyle()) for line in figure.axes[0].lines]
+    assert len(looks) == 12
+    assert len(set(looks)) == 12

@@ -168,3 +168,29 @@ def test_many_at_once_are_compared_with_the_paper_s_ratio(
     assert found["finding"] == outcome
     assert f"{ratio:.2f} [" in found["why"]
     assert "queue for the locks keeps the" in found["why"]
+
+
+def test_several_at_once_stand_beside_one_thread_of_the_same_rounds(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """The machine drifts and eight threads were cut short: only pairs of one round give 5, 9."""
+    frames = []
+    for threads, rounds, plain_at, placed_at in ((1, 12, 100.0, 1210.0), (8, 6, 500.0, 10890.0)):
+        drift = 1.0 + np.arange(rounds)[:, None] / 10
+        times = {"device": plain_at * drift, "domain:0": placed_at * drift}
+        frames.append(samples(times, np.array([1024.0]), attempt=1).assign(threads=threads))
+    rows = frame(frames)
+    path = save(tmp_path / "levels", Recording(tmp_path, rows, environment(), VMM_CYCLE))
+    document = reproduced(capsys, str(path))
+    by_place = {row["place"]: row for row in document["scaling"]}
+    assert list(by_place) == ["device (plain, the control)", "domain:0"]
+    plain, placed = by_place.values()
+    assert (plain["size_mib"], plain["threads"], plain["queue"]) == (1024, 8, 8)
+    assert plain["slower"] == pytest.approx(5)
+    assert plain["ratio_to_plain"] is None
+    assert placed["slower"] == pytest.approx(9)
+    assert placed["ratio_to_plain"] == pytest.approx(21.78)
+    # The paper's ratio is of eight GPUs, this row of one.
+    assert placed["paper_ratio_to_plain"] is None
+    assert run("reproduce", str(path)) is ExitCode.OK
+    assert "8 threads" in capsys.readouterr().out

@@ -21,7 +21,7 @@ def vmmprof(*arguments: str, cwd: Path | None = None) -> subprocess.CompletedPro
         capture_output=True,
         text=True,
         cwd=cwd,
-        timeout=120,
+        timeout=300,
         check=False,
     )
 

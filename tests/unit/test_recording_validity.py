@@ -95,9 +95,7 @@ JSON = st.recursive(
     lambda inner: st.lists(inner, max_size=2) | st.dictionaries(st.text(max_size=5), inner),
     max_leaves=4,
 )
-SAME_PATH = settings(
-    deadline=None, max_examples=80, suppress_health_check=[HealthCheck.function_scoped_fixture]
-)
+SAME_PATH = settings(max_examples=80, suppress_health_check=[HealthCheck.function_scoped_fixture])
 
 
 @SAME_PATH

@@ -3,7 +3,7 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 import numpy as np
 
@@ -73,10 +73,17 @@ class ArmRecording:
 
     def pairs_with(self, other: Placement, cell: Cell) -> Pairs | None:
         """Pairs of this arm's samples with those of another placement in this recording."""
+        return self._pairs(cell, cell.condition(other))
+
+    def pairs_with_level(self, other: Level, cell: Cell) -> Pairs | None:
+        """Pairs of the arm's samples with its own of another level of the same rounds."""
+        return self._pairs(cell, replace(cell, level=other).condition(self.placement))
+
+    def _pairs(self, cell: Cell, other: Condition) -> Pairs | None:
         group = self.group(cell.condition(self.placement))
         if group is None:
             return None
-        against = self.group(cell.condition(other), group.attempt)
+        against = self.group(other, group.attempt)
         if against is None:
             return None
         pairs = pair(self.visits, group, against, cell.call)
@@ -118,22 +125,29 @@ class Arm:
 
     def pairs(self, cell: Cell) -> Pairs | None:
         """Pairs with plain of all of the arm's recordings, rounds numbered through."""
-        found = [part.pairs_with(PLAIN, cell) for part in self.parts]
-        parts = [one for one in found if one is not None]
-        if not parts:
-            return None
-        ends = np.cumsum([0, *(int(one.rounds.max()) + 1 for one in parts)])
-        return Pairs(
-            np.concatenate([one.rounds + end for one, end in zip(parts, ends, strict=False)]),
-            np.concatenate([one.placed_ns for one in parts]),
-            np.concatenate([one.control_ns for one in parts]),
-        )
+        return _joined([part.pairs_with(PLAIN, cell) for part in self.parts])
+
+    def pairs_with_level(self, other: Level, cell: Cell) -> Pairs | None:
+        """Pairs with the arm's own samples of another level, rounds numbered through."""
+        return _joined([part.pairs_with_level(other, cell) for part in self.parts])
 
     def extras(self, cell: Cell) -> list[Estimate]:
         """Extra cost over plain in ns, one estimate a recording that has pairs."""
         pairs = [part.pairs_with(PLAIN, cell) for part in self.parts]
         estimates = [one.extra() for one in pairs if one is not None]
         return [estimate for estimate in estimates if estimate is not None]
+
+
+def _joined(found: list[Pairs | None]) -> Pairs | None:
+    parts = [one for one in found if one is not None]
+    if not parts:
+        return None
+    ends = np.cumsum([0, *(int(one.rounds.max()) + 1 for one in parts)])
+    return Pairs(
+        np.concatenate([one.rounds + end for one, end in zip(parts, ends, strict=False)]),
+        np.concatenate([one.placed_ns for one in parts]),
+        np.concatenate([one.control_ns for one in parts]),
+    )
 
 
 def common_calls(arms: list[Arm]) -> list[str]:

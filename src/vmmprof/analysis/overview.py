@@ -11,7 +11,6 @@ from vmmprof.analysis.summary import ConditionSummary, summarise
 from vmmprof.analysis.threshold import ThresholdSearch, find_thresholds
 from vmmprof.operations import Operation
 from vmmprof.placement import ALONE, Level, Placement, Series
-from vmmprof.variant import STANDARD
 
 
 @dataclass(frozen=True)
@@ -46,11 +45,7 @@ class PlacementOverview:
 
     @property
     def place(self) -> str:
-        """The placement, variant and card state, such as ``domain:0, busy, card scattered``."""
-        name = "device (plain, the control)" if self.series.is_control else str(self.placement)
-        if self.series.variant != STANDARD:
-            name = f"{name}, {self.series.variant}"
-        return f"{name}, card scattered" if self.scattered else name
+        return self.series.place
 
 
 def overview(columns: Columns, operation: Operation, headline: str) -> list[PlacementOverview]:

@@ -17,10 +17,10 @@ from vmmprof.analysis.arms import TOTAL, Arm, Cell, all_cells
 from vmmprof.analysis.compare import compare_at
 from vmmprof.analysis.intervals import Estimate
 from vmmprof.analysis.threshold import Threshold, find_thresholds
-from vmmprof.placement import Level, Series
+from vmmprof.placement import ALONE, PLAIN, Level, Series
 from vmmprof.reference import Table
-from vmmprof.sizes import MIB
-from vmmprof.variant import Variant
+from vmmprof.sizes import GIB, MIB
+from vmmprof.variant import STANDARD, Variant
 
 STOCK, A_ONLY, B_ONLY, BOTH = "stock", "a", "b", "ab"
 ARMS = (STOCK, A_ONLY, B_ONLY, BOTH)
@@ -66,6 +66,25 @@ class ReproducedCell:
         return None if self.here is None else self.here.value / self.paper
 
 
+@dataclass(frozen=True)
+class ScalingRow:
+    """A cycle while others allocate, beside one thread of the same rounds, here and in the model.
+
+    ``slower``: its time over that of one thread. ``queue``: what the models predict of that, whose
+    locks are one queue of one device; None for several. ``ratio``: its time over plain memory's
+    at the same level, None of plain memory; ``paper_ratio`` where the paper has one.
+    """
+
+    place: str
+    size_bytes: int
+    level: Level
+    p50_us: Estimate | None
+    slower: Estimate | None
+    queue: float | None
+    ratio: Estimate | None
+    paper_ratio: float | None
+
+
 class Outcome(str, Enum):
     """What the recordings say of a statement."""
 
@@ -86,9 +105,13 @@ class Finding:
 
 @dataclass(frozen=True)
 class Reproduction:
-    """All cells by table, all findings, and the machine that answers each table."""
+    """All cells by table, all findings, and the machine that answers each table.
+
+    ``scaling``: by machine, what several allocating at once cost there.
+    """
 
     cells: tuple[ReproducedCell, ...]
+    scaling: Mapping[str, tuple[ScalingRow, ...]]
     findings: tuple[Finding, ...]
     machines: Mapping[str, str]
     is_model: bool
@@ -101,6 +124,7 @@ class Evidence:
     ``other_domains``: stock arms of the other domains. ``plain``: the control
     of the stock recordings, None without any recording of the stock driver.
     ``pools``: memory pools on the first domain, None without a recording of them.
+    ``placements``: stock arms of every placement recorded, plain first.
     """
 
     machine: str
@@ -108,6 +132,7 @@ class Evidence:
     localized: Mapping[str, Arm]
     other_domains: tuple[Arm, ...]
     pools: Arm | None = None
+    placements: tuple[Arm, ...] = ()
 
     @property
     def stock(self) -> Arm | None:
@@ -158,6 +183,7 @@ def reproduce(
     answered_by = {TABLE_6: cycles, TABLE_7: patches, TABLE_8: cycles}
     return Reproduction(
         cells,
+        {one.machine: rows for one in machines if (rows := tuple(_scaling(one)))},
         findings,
         {name: one.machine for name, one in answered_by.items()},
         any(arm.is_model for one in (cycles, patches) for arm in one.arms),
@@ -411,6 +437,30 @@ def _each_patch_finding(evidence: Evidence, paper: Table) -> Finding:
 # The paper's eight GPUs with eight threads on each, 1 GiB.
 _PAPER_LEVEL = Level(threads=8, devices=8)
 _PAPER_CONCURRENT_RATIO = 12.10
+
+
+def _scaling(evidence: Evidence) -> Iterator[ScalingRow]:
+    """Every level of several workers that one thread was measured beside."""
+    for arm in evidence.placements:
+        for cell in all_cells([arm], TOTAL):
+            if cell.level.workers < 2 or cell.variant != STANDARD:
+                continue
+            beside_one = arm.pairs_with_level(ALONE, cell)
+            if beside_one is None:
+                continue
+            beside_plain = None if arm.placement == PLAIN else arm.pairs(cell)
+            is_paper_s = (cell.level, cell.size_bytes) == (_PAPER_LEVEL, GIB)
+            is_localized = arm.placement.domain is not None
+            yield ScalingRow(
+                Series(arm.placement, cell.scattered).place,
+                cell.size_bytes,
+                cell.level,
+                _us(arm.p50(cell)),
+                beside_one.ratio(),
+                float(cell.level.workers) if cell.level.devices == 1 else None,
+                None if beside_plain is None else beside_plain.ratio(),
+                _PAPER_CONCURRENT_RATIO if is_paper_s and is_localized else None,
+            )
 
 
 def _concurrent_finding(evidence: Evidence, paper: Table, model: ModelCells) -> Finding:

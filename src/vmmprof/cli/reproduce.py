@@ -113,10 +113,14 @@ def _evidence(machine: str, by_arm: dict[str, list[Recording]]) -> Evidence:
         parts = tuple(ArmRecording(one, placement) for one in by_arm[name])
         return Arm(name, placement, parts)
 
+    def placements_of(name: str) -> list[Placement]:
+        recordings = by_arm.get(name, [])
+        words = {str(w) for one in recordings for w in one.samples["placement"].unique()}
+        return sorted(map(placement_of, words), key=lambda p: (p.domain or 0, p != PLAIN, str(p)))
+
     def domains_of(name: str) -> list[Placement]:
-        words = {str(w) for one in by_arm[name] for w in one.samples["placement"].unique()}
-        placements = map(placement_of, words)
-        return sorted(p for p in placements if p.domain is not None and p == Placement(p.domain))
+        found = placements_of(name)
+        return [p for p in found if p.domain is not None and p == Placement(p.domain)]
 
     domains = {name: domains_of(name) for name in by_arm}
     first = {name: arm_of(name, found[0]) for name, found in domains.items() if found}
@@ -126,6 +130,7 @@ def _evidence(machine: str, by_arm: dict[str, list[Recording]]) -> Evidence:
         localized={name: arm for name, arm in first.items() if name != _POOLS},
         other_domains=tuple(arm_of(STOCK, domain) for domain in domains.get(STOCK, [])[1:]),
         pools=first.get(_POOLS),
+        placements=tuple(arm_of(STOCK, one) for one in placements_of(STOCK)),
     )
 
 

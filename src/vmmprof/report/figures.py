@@ -15,6 +15,7 @@ from typing import Any
 import numpy as np
 from matplotlib.artist import Artist
 from matplotlib.axes import Axes
+from matplotlib.axis import Axis
 from matplotlib.backends.backend_agg import FigureCanvasAgg
 from matplotlib.figure import Figure
 from matplotlib.ticker import (
@@ -31,6 +32,7 @@ from vmmprof.analysis.overview import PlacementOverview, overview
 from vmmprof.analysis.summary import ConditionSummary
 from vmmprof.errors import UsageError
 from vmmprof.operations import Operation
+from vmmprof.placement import Series
 from vmmprof.recording.reader import Recording
 from vmmprof.report.context import MODEL, Context, context
 from vmmprof.report.numbers import NS_PER_US, plain
@@ -172,7 +174,7 @@ def ratio_figure(placements: list[PlacementOverview], facts: Context) -> Figure 
     axes.set_ylabel("time over plain, ratio")
     axes.set_ylim(bottom=0)
     axes.grid(alpha=0.3)
-    figure.legend(loc="outside upper left", fontsize="x-small")
+    figure.legend(loc="outside upper center", ncols=3, fontsize="x-small")
     _title(axes, "cost relative to plain memory", facts)
     _caption(
         figure,
@@ -277,19 +279,18 @@ def ecdf_figure(
     grid = figure.subplots(rows, columns, squeeze=False, sharey=True)
     for axes in grid.flat[len(sizes) :]:
         axes.remove()
-    names = {p.series: (index, p.name) for index, p in enumerate(placements)}
+    names = {placement.series: placement.name for placement in placements}
+    styles = _styles(placements)
     for axes, size_bytes in zip(grid.flat, sizes, strict=False):
         for group in shown:
             condition = group.condition
             if condition.size_bytes != size_bytes:
                 continue
-            index, name = names[condition.series]
             axes.ecdf(
                 times[group.rows] / NS_PER_US,
-                color=_colour(index),
-                linestyle=_DASHES[index % len(_DASHES)],
+                **styles[condition.series],
                 linewidth=1.2,
-                label=name,
+                label=names[condition.series],
             )
         _time_axis(axes)
         axes.grid(alpha=0.3)
@@ -308,17 +309,36 @@ def ecdf_figure(
     return figure
 
 
+def _styles(placements: list[PlacementOverview]) -> dict[Series, dict[str, str]]:
+    """A colour a place and dashes a level; dashes a place, too, where there is one level."""
+    places = list(dict.fromkeys(placement.place for placement in placements))
+    levels = list(dict.fromkeys(placement.level for placement in placements))
+    styles = {}
+    for placement in placements:
+        place, level = places.index(placement.place), levels.index(placement.level)
+        dash = level if len(levels) > 1 else place
+        styles[placement.series] = {
+            "color": _colour(place),
+            "linestyle": _DASHES[dash % len(_DASHES)],
+        }
+    return styles
+
+
 def _time_axis(axes: Axes) -> None:
     low, high = axes.dataLim.intervalx
     if low > 0 and high / low > _LOG_FROM_FACTOR:
         axes.set_xscale("log")
-        # Of four decades and more the labels would run into each other.
-        subs = (1.0, 2.0, 5.0) if high / low < 1e4 else (1.0,)
-        axes.xaxis.set_major_locator(LogLocator(subs=subs))
-        axes.xaxis.set_major_formatter(StrMethodFormatter("{x:g}"))
-        axes.xaxis.set_minor_formatter(NullFormatter())
+        _label_decades(axes.xaxis, high / low)
     axes.set_xlabel("us", fontsize="small")
     axes.tick_params(labelsize="x-small")
+
+
+def _label_decades(axis: Axis, factor: float) -> None:
+    """Plain numbers on a logarithmic axis that spans ``factor``."""
+    # Of four decades and more the labels would run into each other.
+    axis.set_major_locator(LogLocator(subs=(1.0, 2.0, 5.0) if factor < 1e4 else (1.0,)))
+    axis.set_major_formatter(StrMethodFormatter("{x:g}"))
+    axis.set_minor_formatter(NullFormatter())
 
 
 def scaling_figure(placements: list[PlacementOverview], facts: Context) -> Figure | None:
@@ -341,8 +361,10 @@ def scaling_figure(placements: list[PlacementOverview], facts: Context) -> Figur
         _title(latency, format_size(size_bytes), facts)
         latency.set_ylabel("us", fontsize="small")
         latency.set_yscale("log")
+        low, high = latency.dataLim.intervaly
+        _label_decades(latency.yaxis, high / low)
         rate.set_ylabel("cycles/s of all workers", fontsize="small")
-        rate.set_ylim(bottom=0)
+        rate.set_ylim(bottom=0, top=1.08 * rate.dataLim.intervaly[1])
         for axes in (latency, rate):
             _worker_axis(axes, sorted(set().union(*map(_worker_counts, groups))))
     # Not every panel has every curve, and a curve is drawn once a kind of level.

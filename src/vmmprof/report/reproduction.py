@@ -4,14 +4,17 @@
 from __future__ import annotations
 
 import json
+from collections.abc import Sequence
+from dataclasses import asdict
 
 from rich.console import Console
 from rich.text import Text
 
-from vmmprof.analysis.reproduce import ReproducedCell, Reproduction
+from vmmprof.analysis.reproduce import ReproducedCell, Reproduction, ScalingRow
 from vmmprof.report.json import estimate_fields
 from vmmprof.report.numbers import MISSING, number, plain, ratio, with_interval
 from vmmprof.report.tables import new_table
+from vmmprof.sizes import format_size, mib
 
 
 def dumps(reproduction: Reproduction) -> str:
@@ -30,6 +33,21 @@ def dumps(reproduction: Reproduction) -> str:
                 "ratio": number(cell.ratio),
             }
             for cell in reproduction.cells
+        ],
+        "scaling": [
+            {
+                "machine": machine,
+                "place": row.place,
+                "size_mib": mib(row.size_bytes),
+                **asdict(row.level),
+                **estimate_fields("p50_us", row.p50_us),
+                **estimate_fields("slower", row.slower),
+                "queue": number(row.queue),
+                **estimate_fields("ratio_to_plain", row.ratio),
+                "paper_ratio_to_plain": number(row.paper_ratio),
+            }
+            for machine, rows in reproduction.scaling.items()
+            for row in rows
         ],
         "findings": [
             {
@@ -54,10 +72,42 @@ def print_text(reproduction: Reproduction, *, console: Console | None = None) ->
             Text(f"{name} of the paper; here: {reproduction.machines[name]}", style="bold")
         )
         _print_cells(console, [c for c in reproduction.cells if c.table == name])
+    for machine, rows in reproduction.scaling.items():
+        _print_scaling(console, machine, rows)
     console.print(Text("What the paper says, and what the recordings say of it", style="bold"))
     for finding in reproduction.findings:
         console.print(Text(f"{finding.where}: {finding.statement}"))
         console.print(Text(f"  {finding.outcome.value.upper()}: {finding.why}"))
+
+
+def _print_scaling(console: Console, machine: str, rows: Sequence[ScalingRow]) -> None:
+    """A table a placement: the level's cost here beside what a queue for the locks predicts."""
+    for place in dict.fromkeys(row.place for row in rows):
+        console.print(Text(f"Several at once, {place}; here: {machine}", style="bold"))
+        table = new_table()
+        has_ratio = any(row.ratio is not None for row in rows if row.place == place)
+        names = ["size", "at once", "P50 us", "over 1 thread", "model"]
+        names += ["over plain", "paper"] if has_ratio else []
+        for name in names:
+            table.add_column(name, justify="right", no_wrap=True)
+        for row in rows:
+            if row.place != place:
+                continue
+            cells = [
+                format_size(row.size_bytes),
+                str(row.level),
+                MISSING if row.p50_us is None else plain(row.p50_us.value),
+                with_interval(row.slower, ratio),
+                MISSING if row.queue is None else ratio(row.queue),
+            ]
+            if has_ratio:
+                cells.append(with_interval(row.ratio, ratio))
+                cells.append(MISSING if row.paper_ratio is None else ratio(row.paper_ratio))
+            table.add_row(*map(Text, cells))
+        console.print(table)
+    console.print(
+        Text("model: the locks as one queue, so that T workers take T times as long each\n")
+    )
 
 
 def _print_cells(console: Console, cells: list[ReproducedCell]) -> None:

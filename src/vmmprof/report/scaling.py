@@ -48,16 +48,16 @@ def scalings(placements: Sequence[PlacementOverview]) -> list[Scaling]:
 
 _LEVEL_COLUMNS: tuple[tuple[str, Callable[[Level], int]], ...] = (
     ("proc", lambda level: level.processes),
-    ("dev", lambda level: level.devices),
     ("thr", lambda level: level.threads),
+    ("dev", lambda level: level.devices),
 )
 
 
 def level_columns(levels: Iterable[Level]) -> list[tuple[str, Callable[[Level], int]]]:
-    """Names and values of the counts in which the levels differ; threads if in none."""
+    """Names and values of the counts that are not 1 at every level; threads if all are."""
     seen = set(levels)
-    shown = [(name, of) for name, of in _LEVEL_COLUMNS if len({of(level) for level in seen}) > 1]
-    return shown or [_LEVEL_COLUMNS[2]]
+    shown = [(name, of) for name, of in _LEVEL_COLUMNS if {of(level) for level in seen} != {1}]
+    return shown or [_LEVEL_COLUMNS[1]]
 
 
 def scaling_table(scaling: Scaling, wide: bool) -> Table:

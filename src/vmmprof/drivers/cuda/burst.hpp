@@ -33,15 +33,33 @@ struct alignas(64) WorkerTrace {
 struct BurstControl {
     std::atomic<uint32_t> arrived;  // workers at the barrier
     std::atomic<uint32_t> reached;  // workers that have their samples
-    std::atomic<uint32_t> settled;  // workers whose cycle at the last one's reaching has ended
+    std::atomic<uint32_t> settled;  // workers with a cycle that ended no earlier than the last one's reaching
     std::atomic<uint32_t> halted;   // not 0: leave after the current cycle
+    std::atomic<int64_t> reached_ns;  // when the last of those that reached did
     WorkerTrace traces[MAX_WORKERS];
+
+    // The time is in place before the count says so.
+    void reach(int64_t end_ns) {
+        int64_t latest_ns = reached_ns.load(std::memory_order_relaxed);
+        while (latest_ns < end_ns &&
+               !reached_ns.compare_exchange_weak(latest_ns, end_ns, std::memory_order_acq_rel))
+            continue;
+        reached.fetch_add(1, std::memory_order_acq_rel);
+    }
+
+    // A cycle can have ended before the last worker's, and its worker come to ask only
+    // afterwards: the count alone would let it leave with a sample missing from the window.
+    bool all_reached_by(int64_t end_ns, uint32_t workers) const {
+        return reached.load(std::memory_order_acquire) == workers &&
+               end_ns >= reached_ns.load(std::memory_order_acquire);
+    }
 
     void reset() {
         arrived = 0;
         reached = 0;
         settled = 0;
         halted = 0;
+        reached_ns = 0;
         for (WorkerTrace &trace : traces) {
             trace.first_start_ns.store(0, std::memory_order_relaxed);
             trace.last_end_ns.store(0, std::memory_order_relaxed);
@@ -144,10 +162,11 @@ inline void run_worker(const EntryPoints &cuda, BurstWorker &worker, BurstContro
             worker.intended_ns.back() = intended_ns;
         if (taken == 0)
             trace.first_start_ns.store(worker.rows.back().start_ns, std::memory_order_relaxed);
-        trace.last_end_ns.store(worker.rows.back().end_ns, std::memory_order_relaxed);
+        const int64_t end_ns = worker.rows.back().end_ns;
+        trace.last_end_ns.store(end_ns, std::memory_order_relaxed);
         if (++taken == samples)
-            control.reached.fetch_add(1, std::memory_order_acq_rel);
-        if (!settled && control.reached.load(std::memory_order_acquire) == workers) {
+            control.reach(end_ns);
+        if (!settled && control.all_reached_by(end_ns, workers)) {
             settled = true;
             control.settled.fetch_add(1, std::memory_order_acq_rel);
         }

@@ -296,7 +296,7 @@ class CudaDriver:
         level = self._conditions[condition].level
         order = Order(
             condition=condition,
-            devices=self._device_sets[level.devices],
+            devices=self._device_sets[level.devices] if level.workers else (),
             threads=level.threads,
             worker_count=level.workers,
             samples=samples,
