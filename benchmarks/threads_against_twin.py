@@ -21,10 +21,12 @@ import ctypes
 import json
 import os
 import random
+import shlex
 import socket
 import subprocess
 import sys
 import tempfile
+import textwrap
 import time
 from collections.abc import Iterator, Sequence
 from contextlib import ExitStack, contextmanager
@@ -46,7 +48,9 @@ from vmmprof.errors import NothingMeasuredError, VmmprofError
 from vmmprof.experiment.lock import measurement_lock
 from vmmprof.experiment.pinning import cpus_to_pin, pinned
 from vmmprof.placement import PLAIN, Condition, Level
+from vmmprof.recording import environment
 from vmmprof.recording.schema import Flag
+from vmmprof.report.context import machine_line
 from vmmprof.sizes import format_size, parse_size
 
 TWIN, TWIN_AGAIN, CORE = "twin", "twin again", "core"
@@ -240,8 +244,8 @@ def core_cycles(driver: CudaDriver, condition: int, level: Level, samples: int) 
     )
 
 
-def measure(arguments: argparse.Namespace) -> pd.DataFrame:
-    """All cycles, with contestant, level and round."""
+def measure(arguments: argparse.Namespace) -> tuple[pd.DataFrame, str]:
+    """All cycles, with contestant, level and round; and the machine in a line."""
     levels = [
         Level(processes, threads)
         for processes in arguments.processes
@@ -256,6 +260,7 @@ def measure(arguments: argparse.Namespace) -> pd.DataFrame:
         pinned(cpus_to_pin("auto", driver.pci_bus_id)[0]),
         twin_runner(driver, max(arguments.processes), arguments.cuda_include) as twin,
     ):
+        machine = machine_line(environment.merged(environment.preamble([]), driver.environment()))
         driver.prepare([Condition(PLAIN, size_bytes, level=level) for level in levels])
         visits = [(name, i) for name in CONTESTANTS for i in range(len(levels))]
         end_s = time.monotonic() + arguments.max_time
@@ -280,7 +285,7 @@ def measure(arguments: argparse.Namespace) -> pd.DataFrame:
                     )
     if not cycles:
         raise NothingMeasuredError("no round was finished; give a longer --max-time")
-    return pd.concat(cycles, ignore_index=True)
+    return pd.concat(cycles, ignore_index=True), machine
 
 
 # -- comparison ---------------------------------------------------------------
@@ -393,20 +398,36 @@ def as_json(arguments: argparse.Namespace, comparisons: Sequence[Comparison]) ->
     }
 
 
-def draw(comparisons: Sequence[Comparison], size_bytes: int, path: Path) -> None:
+def cycles_words(comparisons: Sequence[Comparison]) -> str:
+    """What stands behind each panel, and what its band is."""
+    rounds = {comparison.rounds for comparison in comparisons}
+    counts = [min(len(t) for t in comparison.pooled_ns.values()) for comparison in comparisons]
+    return (
+        f"Every cycle in the window of its burst: n = {', '.join(map(str, counts))} or more of "
+        f"each contestant, from left to right, of {min(rounds)} rounds; bands: 95 % intervals by "
+        "resampled rounds"
+    )
+
+
+def draw(comparisons: Sequence[Comparison], size_bytes: int, caption: str, path: Path) -> None:
     """Quantiles of the core over those of the twin, and their ratio towards the tail."""
     from matplotlib.figure import Figure
 
-    figure = Figure(figsize=(2.9 * len(comparisons) + 1, 6.2), layout="constrained")
+    width_inches = max(6.8, 2.9 * len(comparisons) + 1)
+    figure = Figure(figsize=(width_inches, 6.6), layout="constrained")
     axes = figure.subplots(2, len(comparisons), squeeze=False)
     for column, comparison in enumerate(comparisons):
         _draw_quantiles(axes[0, column], comparison)
         _draw_ratio(axes[1, column], comparison)
+    for one in axes.flat:
+        one.tick_params(labelsize="x-small")
     axes[0, 0].set_ylabel("quantiles of the core, us", fontsize="small")
     axes[1, 0].set_ylabel("ratio to the twin at this quantile", fontsize="small")
     figure.suptitle(
         f"Bursts of the core against a C twin, plain {format_size(size_bytes)}, one interleaved run"
     )
+    words = textwrap.fill(caption, int(16 * width_inches))
+    figure.supxlabel(words, fontsize="x-small", x=0.01, ha="left")
     figure.savefig(path, dpi=130)
 
 
@@ -416,12 +437,25 @@ def _draw_quantiles(axes: Any, comparison: Comparison) -> None:
     ends = (min(core.min(), twin.min()) * 0.9, max(core.max(), twin.max()) * 1.1)
     axes.plot(ends, ends, color="0.6", linewidth=0.8)
     axes.plot(twin, core, ".", color="tab:blue")
-    for axis, scale in ((axes.xaxis, axes.set_xscale), (axes.yaxis, axes.set_yscale)):
-        scale("log")
-        axis.set_ticks(np.geomspace(*ends, 4), [f"{t:.3g}" for t in np.geomspace(*ends, 4)])
-        axis.set_ticks([], minor=True)
+    axes.set_xscale("log")
+    axes.set_yscale("log")
+    for axis in (axes.xaxis, axes.yaxis):
+        _plain_log_ticks(axis, ends[1] / ends[0])
     axes.set_xlabel("quantiles of the twin, us", fontsize="small")
     axes.set_title(str(comparison.level), fontsize="medium")
+
+
+def _plain_log_ticks(axis: Any, factor: float) -> None:
+    """Few round numbers without an exponent, however far apart an axis' ends are."""
+    from matplotlib.ticker import FuncFormatter, LogLocator, MaxNLocator, NullLocator
+
+    if factor < 8:
+        axis.set_major_locator(MaxNLocator(4))
+    else:
+        # Beyond two decades the labels between the powers of ten would run into each other.
+        axis.set_major_locator(LogLocator(subs=(1.0, 2.0, 5.0) if factor < 100 else (1.0,)))
+    axis.set_minor_locator(NullLocator())
+    axis.set_major_formatter(FuncFormatter(lambda value, _: f"{value:.12g}"))
 
 
 def _draw_ratio(axes: Any, comparison: Comparison) -> None:
@@ -434,6 +468,9 @@ def _draw_ratio(axes: Any, comparison: Comparison) -> None:
     axes.axhline(1, color="black", linewidth=0.6)
     axes.set_xscale("log")
     axes.set_yscale("log")
+    _plain_log_ticks(axes.xaxis, beyond.max() / beyond.min())
+    low, high = axes.get_ylim()
+    _plain_log_ticks(axes.yaxis, high / low)
     axes.invert_xaxis()
     axes.set_xlabel("share of cycles that take longer", fontsize="small")
     axes.legend(fontsize="x-small", loc="upper left")
@@ -475,7 +512,7 @@ def main(argv: Sequence[str]) -> int:
         return serve(argv[1:])
     try:
         arguments = parse_arguments(argv)
-        cycles = measure(arguments)
+        cycles, machine = measure(arguments)
     except VmmprofError as error:
         print(f"threads_against_twin: error: {error}", file=sys.stderr)
         return int(error.exit_code)
@@ -491,7 +528,9 @@ def main(argv: Sequence[str]) -> int:
     print_comparisons(arguments.size, comparisons)
     text = json.dumps(as_json(arguments, comparisons), indent=1) + "\n"
     (arguments.folder / "result.json").write_text(text, encoding="utf-8")
-    draw(comparisons, arguments.size, arguments.folder / "quantiles.png")
+    command = shlex.join(["python", "benchmarks/threads_against_twin.py", *argv])
+    caption = f"{cycles_words(comparisons)}. {machine}. Command: {command}"
+    draw(comparisons, arguments.size, caption, arguments.folder / "quantiles.png")
     failures = [] if arguments.within is None else outside(comparisons, arguments.within)
     for failure in failures:
         print(f"threads_against_twin: {failure}", file=sys.stderr)

@@ -75,6 +75,7 @@ def test_the_control_is_not_compared_with_itself() -> None:
         (Flag.FAILED, "failed"),
         (Flag.WRONG_ORDINAL, "discarded"),
         (Flag.WRONG_COMPRESSION, "discarded"),
+        (Flag.TRACED, "traced"),
         (Flag.OUTSIDE_WINDOW, "outside_window"),
         (Flag.WARMUP | Flag.WRONG_ORDINAL, "warmup"),
     ],
@@ -85,7 +86,7 @@ def test_flagged_rows_are_counted_once_and_measured_never(flag: Flag, field: str
     frame.loc[rows, "flags"] = int(flag)
     frame.loc[rows, "total_ns"] = 10**12
     summary = by_condition(frame)[Condition(DOMAIN0, 2 * MIB), 1]
-    fields = ("warmup", "failed", "discarded", "outside_window", "untimed")
+    fields = ("warmup", "failed", "discarded", "traced", "outside_window", "untimed")
     assert {name: getattr(summary, name) for name in fields} == {
         name: 4 if name == field else 0 for name in fields
     }

@@ -238,3 +238,11 @@ def test_a_killed_run_leaves_what_it_had_flushed(sweep: Run, on_stub: Run) -> No
     shown = on_stub("-m", "vmmprof", "report", str(ended.output))
     assert shown.returncode == 0, shown.stderr
     assert "plain, the control" in shown.stdout
+
+
+@pytest.mark.parametrize("words", [("--order", "sequential"), ("--repeats", "1")])
+def test_a_trace_needs_rounds_in_turn(sweep: Run, words: tuple[str, ...]) -> None:
+    ended = sweep("--sizes", "2M", *words, "--trace")
+    assert ended.returncode == 2
+    assert len(ended.errors) == 1
+    assert "--trace takes every other round: --repeats 2 or more" in ended.errors[0]

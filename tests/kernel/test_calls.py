@@ -110,8 +110,8 @@ def test_flagged_cycles_are_left_out(samples: pd.DataFrame) -> None:
 def test_variants_are_conditions_of_their_own(samples: pd.DataFrame) -> None:
     samples["variant"] = pd.Categorical(["", ""] + ["chunks:2M"] * 8)
     shares = call_shares(samples, _updates(100, 600, 200), WINDOWS, RM_ALLOC, ("alloc",))
-    found = {share.placement: share.cycles for share in shares}
-    assert found == {"compressible": 1, "compressible chunks:2M": 4}
+    found = {(share.placement, share.variant): share.cycles for share in shares}
+    assert found == {("compressible", ""): 1, ("compressible", "chunks:2M"): 4}
 
 
 def test_the_probes_effect(samples: pd.DataFrame) -> None:

@@ -64,3 +64,12 @@ def test_a_file_that_may_not_be_read_is_a_reason(monkeypatch: pytest.MonkeyPatch
     monkeypatch.setattr(methods, "_check_machine", refuse)
     method = methods.examine("nvidia")[0]
     assert "kprobe_events cannot be read (Operation not permitted)" in method.reason
+
+
+def test_advice_on_a_driver_that_is_not_loaded_is_given_once() -> None:
+    with pytest.raises(NothingMeasuredError) as caught:
+        choose("sampling", "vmmprof_no_such_module")
+    text = str(caught.value)
+    if "hides its addresses" not in text:
+        assert text.count("not loaded") == 1
+        assert text.count("load") == 2 and text.count(";") == 1

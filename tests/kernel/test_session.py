@@ -13,6 +13,7 @@ from pathlib import Path
 import pytest
 
 from vmmprof.errors import NothingMeasuredError, UsageError
+from vmmprof.kernel.privileges import CAP_SYS_PTRACE
 from vmmprof.kernel.session import Target, Trace, trace
 
 
@@ -57,6 +58,22 @@ def test_an_interrupt_ends_the_command_and_keeps_the_trace() -> None:
     traced = _sampled(Target(("sh", "-c", "kill -INT $PPID; exec sleep 100")))
     assert traced.interrupted
     assert traced.exit_status == 128 + signal.SIGTERM
+
+
+def _effective(status: str) -> int:
+    (line,) = [line for line in status.splitlines() if line.startswith("CapEff:")]
+    return int(line.split()[1], 16)
+
+
+def test_capabilities_are_laid_aside_while_the_command_runs(tmp_path: Path) -> None:
+    before = _effective(Path("/proc/self/status").read_text())
+    if not before & ~(1 << CAP_SYS_PTRACE):
+        pytest.skip("this process has no capabilities to lay aside")
+    look = f"cat /proc/$PPID/status > {tmp_path}/tracer; cat /proc/self/status > {tmp_path}/command"
+    _sampled(Target(("sh", "-c", look)))
+    assert _effective((tmp_path / "tracer").read_text()) == before & 1 << CAP_SYS_PTRACE
+    assert _effective((tmp_path / "command").read_text()) == before
+    assert _effective(Path("/proc/self/status").read_text()) == before
 
 
 def test_a_process_is_followed_until_it_is_gone() -> None:

@@ -20,6 +20,7 @@ from vmmprof.experiment.session import Request, measure
 from vmmprof.experiment.traced import TracedDriver
 from vmmprof.recording.events import UPDATE, event_facts, events_table, read_events, write_events
 from vmmprof.recording.reader import load
+from vmmprof.recording.schema import Flag
 from vmmprof.report.trace import print_traced_recording
 from vmmprof.sizes import MIB
 
@@ -123,6 +124,15 @@ def test_rounds_are_traced_in_turn(traced_recording: Path) -> None:
     windows = event_facts(events)["traced_windows_ns"]
     assert len(windows) == 4
     assert all(start < end for start, end in windows)
+
+
+def test_traced_cycles_are_flagged(traced_recording: Path) -> None:
+    recording = load(str(traced_recording))
+    traced = (recording.samples["flags"].to_numpy() & int(Flag.TRACED)) != 0
+    windows = event_facts(read_events(traced_recording))["traced_windows_ns"]
+    begun = recording.samples["start_ns"].to_numpy()[traced]
+    assert traced.sum() == len(traced) / 2
+    assert all(any(start <= at < end for start, end in windows) for at in begun)
 
 
 def test_the_report_shows_the_path_s_share(traced_recording: Path) -> None:

@@ -20,8 +20,9 @@ from rich.console import Console
 
 from tests.unit.test_recording import rows
 from vmmprof.errors import UsageError
+from vmmprof.kernel.recorded import load_traced
 from vmmprof.operations import VMM_CYCLE
-from vmmprof.recording.reader import load, load_events
+from vmmprof.recording.reader import load
 from vmmprof.recording.schema import (
     DEFAULTS,
     FILES,
@@ -217,7 +218,7 @@ def test_events_that_cannot_be_read_are_one_line(recorded: Recorded) -> None:
     path = recorded()
     (path / "events.parquet").write_bytes(b"not parquet")
     with pytest.raises(UsageError, match=r"its events\.parquet cannot be read"):
-        load_events(load(str(path)))
+        load_traced(load(str(path)))
 
 
 def _listen(path: Path) -> None:

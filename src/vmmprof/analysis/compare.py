@@ -20,6 +20,8 @@ import numpy as np
 from vmmprof.analysis.arms import Arm, ArmRecording, Cell, all_cells, common_calls
 from vmmprof.analysis.intervals import Estimate, FloatArray, median
 from vmmprof.analysis.student import two_sided_95
+from vmmprof.analysis.update_path import UpdatePaths
+from vmmprof.kernel.calls import CallShare
 from vmmprof.placement import PLAIN
 
 MIN_RECORDINGS = 2
@@ -61,6 +63,8 @@ class Row:
     effect: float | None
     verdict: Verdict
     reason: str
+    path: CallShare | None = None
+    """What the arm's traced calls spent in the driver's update path; None where not traced."""
 
 
 @dataclass(frozen=True)
@@ -86,6 +90,11 @@ class Comparison:
     def row(self, arm: str, cell: Cell) -> Row:
         return next(row for row in self.rows if (row.arm, row.cell) == (arm, cell))
 
+    @property
+    def traced_calls(self) -> list[str]:
+        """Calls of which some arm's recordings show the kernel side."""
+        return list(dict.fromkeys(row.cell.call for row in self.rows if row.path is not None))
+
     def cells(self, call: str) -> list[Cell]:
         """The cells of a call, by size."""
         return list(dict.fromkeys(row.cell for row in self.rows if row.cell.call == call))
@@ -106,10 +115,14 @@ def compare(arms: list[Arm], baseline: Arm, margin: float = DEFAULT_MARGIN) -> C
     ``margin``: a gain whose whole interval lies within ``1 +- margin`` counts as same.
     """
     calls = common_calls(arms)
+    paths = UpdatePaths(arms)
     rows = []
     for call in calls:
         for cell in all_cells(arms, call):
-            of_cell = [compare_at(arm, baseline, cell, margin) for arm in arms]
+            of_cell = [
+                replace(compare_at(arm, baseline, cell, margin), path=paths.at(arm, cell))
+                for arm in arms
+            ]
             if any(row.p50 is not None for row in of_cell):
                 rows += of_cell
     known = {row.cell.call for row in rows}
@@ -119,7 +132,7 @@ def compare(arms: list[Arm], baseline: Arm, margin: float = DEFAULT_MARGIN) -> C
         calls=tuple(call for call in calls if call in known),
         rows=tuple(rows),
         differences=tuple(differences(arms)),
-        cautions=tuple(_cautions(arms, baseline)),
+        cautions=(*_cautions(arms, baseline), *paths.cautions()),
         is_model=any(arm.is_model for arm in arms),
     )
 

@@ -38,8 +38,8 @@ class Group:
 
     ``rows``: row numbers of the usable samples, in recorded order. The counts
     are of rows left out, each counted once: warm-up first, then failed,
-    discarded (a read-back mismatch), outside the window of all threads, and
-    rows without the headline time. ``running``: rows of the usable samples and
+    discarded (a read-back mismatch), traced, outside the window of all threads,
+    and rows without the headline time. ``running``: rows of the usable samples and
     of those outside the window.
     """
 
@@ -49,6 +49,7 @@ class Group:
     warmup: int
     failed: int
     discarded: int
+    traced: int
     outside_window: int
     untimed: int
     running: IntArray
@@ -192,7 +193,7 @@ def _group(
 ) -> Group:
     left = np.ones(len(rows), dtype=bool)
     counts = []
-    for bits in (Flag.WARMUP, Flag.FAILED, DISCARDED, Flag.OUTSIDE_WINDOW):
+    for bits in (Flag.WARMUP, Flag.FAILED, DISCARDED, Flag.TRACED, Flag.OUTSIDE_WINDOW):
         if bits == Flag.OUTSIDE_WINDOW:
             running = rows if left.all() else rows[left]
         taken = left & ((flags & int(bits)) != 0)
@@ -200,7 +201,7 @@ def _group(
         left &= ~taken
     untimed = int((left & ~timed).sum())
     usable = left & timed
-    warmup, failed, discarded, outside_window = counts
+    warmup, failed, discarded, traced, outside_window = counts
     return Group(
         condition,
         attempt,
@@ -208,6 +209,7 @@ def _group(
         warmup,
         failed,
         discarded,
+        traced,
         outside_window,
         untimed,
         running,

@@ -187,7 +187,9 @@ def quantile(values: FloatArray, q: float, rounds: IntArray | None = None) -> Es
     at = (n - 1) * q
     below, above = math.floor(at), math.ceil(at)
     ordered = np.partition(values, (below, above, *(independent or ())))
-    value = float(ordered[below] + (ordered[above] - ordered[below]) * (at - below))
+    low, high = float(ordered[below]), float(ordered[above])
+    # A file may hold infinities; their difference is no number.
+    value = low if low == high else low + (high - low) * (at - below)
     ranks = independent
     if rounds is not None and independent is not None:
         ranks = _ranks_by_rounds(values, value, q, rounds, independent)

@@ -57,6 +57,7 @@ class ConditionSummary:
     warmup: int
     failed: int
     discarded: int
+    traced: int
     outside_window: int
     untimed: int
     cycles_per_s: Estimate | None = None
@@ -140,6 +141,7 @@ def summarise(
                 warmup=group.warmup,
                 failed=group.failed,
                 discarded=group.discarded,
+                traced=group.traced,
                 outside_window=group.outside_window,
                 untimed=group.untimed,
                 cycles_per_s=rate_of(columns, group) if bursts else None,

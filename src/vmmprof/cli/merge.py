@@ -27,6 +27,7 @@ def run(arguments: argparse.Namespace) -> ExitCode:
     from vmmprof.analysis.merge import deviations, rows_to_merge
     from vmmprof.recording.merged import check_alike, write_merged
     from vmmprof.recording.reader import load
+    from vmmprof.recording.schema import EVENTS_FILE
     from vmmprof.recording.writer import recording_path
     from vmmprof.report.fleet import print_fleet
 
@@ -35,6 +36,13 @@ def run(arguments: argparse.Namespace) -> ExitCode:
     output = recording_path(arguments.output)
     kept = [rows_to_merge(recording) for recording in recordings]
     write_merged(output, recordings, kept, ["vmmprof", *sys.argv[1:]])
+    traced = sum((recording.path / EVENTS_FILE).is_file() for recording in recordings)
+    if traced:
+        print(
+            f"vmmprof merge: kernel events stay behind: {traced} of the {len(recordings)} "
+            "recordings were traced, read those one by one",
+            file=sys.stderr,
+        )
     print_fleet(recordings, [int(mask.sum()) for mask in kept], deviations(recordings))
     print(f"recording: {output}")
     return ExitCode.OK

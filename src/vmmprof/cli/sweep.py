@@ -306,6 +306,10 @@ def _traced(
         raise UsageError(
             "--trace goes with single usual cycles; leave --threads, --variant and the like out"
         )
+    if arguments.order == "sequential" or arguments.repeats < 2:
+        raise UsageError(
+            "--trace takes every other round: --repeats 2 or more, in the order interleaved"
+        )
     method = choose(arguments.trace)
     probe = stack.enter_context(open_probe(method.name, os.getpid()))
     return TracedDriver.wrapping(driver, probe)

@@ -158,22 +158,36 @@ def _show(arguments: argparse.Namespace, traced: Trace) -> None:
     import pyarrow.parquet as pq
 
     from vmmprof.kernel.phases import folded_stacks
-    from vmmprof.report.flamegraph import flame_graph
-    from vmmprof.report.trace import FLAME_COLOURS, print_trace
+    from vmmprof.report.flamegraph import UPDATE_PATH_KINDS, flame_graph
+    from vmmprof.report.trace import print_trace
 
     if arguments.output is not None:
         pq.write_table(traced.events, arguments.output, compression="zstd")
     if arguments.flame_graph is not None:
         folded = folded_stacks(traced.events.to_pandas())
-        arguments.flame_graph.write_text(
-            flame_graph(folded, f"sampled: {traced.target}", FLAME_COLOURS), encoding="utf-8"
-        )
+        title = f"sampled: {traced.target}"
+        drawn = flame_graph(folded, title, UPDATE_PATH_KINDS, _caption(arguments))
+        arguments.flame_graph.write_text(drawn, encoding="utf-8")
     print_trace(traced.events, str(traced.target))
     if traced.exit_status:
         print(
             f"vmmprof: the command ended with status {traced.exit_status}",
             file=sys.stderr,
         )
+
+
+def _caption(arguments: argparse.Namespace) -> str:
+    """What a flame graph's reader must know: period, driver, kernel and command."""
+    import os
+    import shlex
+
+    from vmmprof.recording.environment import read_text
+
+    return (
+        f"Kernel call chains, one sample each {arguments.period_us} us of CPU time. "
+        f"Module {arguments.module} {read_text(f'/sys/module/{arguments.module}/version')}, "
+        f"kernel {os.uname().release}. Command: {shlex.join(sys.argv)}"
+    )
 
 
 def _exit_code(traced: Trace) -> ExitCode:

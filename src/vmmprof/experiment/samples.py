@@ -20,7 +20,9 @@ from vmmprof.recording.writer import RecordingWriter
 # Rows wait at most this long in memory; a kill loses no more.
 _FLUSH_SECONDS = 2.0
 
-_LEFT_OUT = int(Flag.WARMUP | Flag.FAILED | DISCARDED | Flag.OUTSIDE_WINDOW | Flag.COMPANY)
+_LEFT_OUT = int(
+    Flag.WARMUP | Flag.FAILED | DISCARDED | Flag.TRACED | Flag.OUTSIDE_WINDOW | Flag.COMPANY
+)
 
 
 class Samples:

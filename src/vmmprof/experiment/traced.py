@@ -10,16 +10,18 @@ import numpy as np
 import numpy.typing as npt
 import pyarrow as pa
 
-from vmmprof.drivers.protocol import Batch, Driver
+from vmmprof.drivers.protocol import Batch, Driver, LeakError
 from vmmprof.kernel.session import Probe
 from vmmprof.recording.events import with_facts
+from vmmprof.recording.schema import Flag
 
 
 class TracedDriver:
     """Wraps a driver; everything but :meth:`run` is the wrapped driver's own.
 
     A batch is a round of the experiment: rounds are traced and not traced in
-    turn, beginning with a traced one.
+    turn, beginning with a traced one. Cycles of traced rounds carry Flag.TRACED:
+    the times that a report gives are those of the others.
     """
 
     def __init__(self, driver: Driver, probe: Probe) -> None:
@@ -52,7 +54,10 @@ class TracedDriver:
         self._probe.start()
         start_ns = time.monotonic_ns()
         try:
-            return self._driver.run(visits)
+            return _marked(self._driver.run(visits))
+        except LeakError as error:
+            _marked(error.batch)
+            raise
         finally:
             self._windows.append((start_ns, time.monotonic_ns()))
             self._probe.stop()
@@ -61,3 +66,8 @@ class TracedDriver:
     def events(self) -> pa.Table:
         """What the traced rounds gave; its facts name their (start, end) windows."""
         return with_facts(self._probe.result().events(), {"traced_windows_ns": self._windows})
+
+
+def _marked(batch: Batch) -> Batch:
+    batch.flags[:] |= np.uint16(Flag.TRACED)
+    return batch

@@ -20,7 +20,7 @@ from vmmprof.errors import NothingMeasuredError, UsageError
 from vmmprof.kernel import kprobe_events, probe_module, sampling
 from vmmprof.kernel.bcc import BccMissingError, load_bcc
 from vmmprof.kernel.perf import SampleRing, explain_refusal
-from vmmprof.kernel.symbols import ResolvedPath, SymbolTable, resolve_path
+from vmmprof.kernel.symbols import ResolvedPath, SymbolTable, module_identity, resolve_path
 from vmmprof.kernel.update_path import DRIVER_MODULE
 
 AUTO = "auto"
@@ -75,6 +75,11 @@ class _Machine:
     module: str
 
     def path(self) -> ResolvedPath:
+        if not module_identity(self.module):
+            raise _Refused(
+                f"kernel module {self.module} is not loaded",
+                "load the driver, or name its module with --module",
+            )
         try:
             return resolve_path(self.table, self.module)
         except UsageError as error:

@@ -10,13 +10,13 @@ import numpy as np
 import pandas as pd
 
 from vmmprof.kernel.attribution import SYNC_PHASES, UPDATE_PHASES, Phase
+from vmmprof.kernel.calls import UNKNOWN
 from vmmprof.kernel.shares import PHASES, Share, count_phases, ratio_share, share
 from vmmprof.recording.events import SAMPLE, UPDATE
 
 # The functions of the driver in which cuMemCreate and cuMemRelease do their kernel work.
 CREATE_FUNCTION = "vidmemConstruct_IMPL"
 RELEASE_FUNCTION = "vidmemDestruct_IMPL"
-UNKNOWN = "unknown"
 # Samples hang together within a call; pieces of time this long hold several calls.
 BLOCK_NS = 50_000_000
 
@@ -83,7 +83,7 @@ def _group(direction: str, size_bytes: int, frame: pd.DataFrame) -> UpdateGroup:
 
 def iteration_histogram(events: pd.DataFrame) -> dict[int, int]:
     """Update calls by iterations: the key is the power of two that begins the bin."""
-    iterations = events.loc[events["kind"] == UPDATE, "iterations"]
+    iterations = events.loc[events["kind"] == UPDATE, "iterations"].dropna()
     bins = Counter(1 << (int(n).bit_length() - 1) if n > 0 else 0 for n in iterations)
     return dict(sorted(bins.items()))
 

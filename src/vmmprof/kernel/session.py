@@ -17,10 +17,13 @@ import pyarrow as pa
 
 from vmmprof.errors import UsageError
 from vmmprof.kernel import kprobe_events, probe_module, sampling
+from vmmprof.kernel.privileges import CAP_SYS_PTRACE, only
 from vmmprof.kernel.symbols import SymbolTable, resolve_path
 from vmmprof.kernel.update_path import DRIVER_MODULE
 
 POLL_S = 0.05
+# Attached probes are read from mapped rings; other users' processes may be hidden (hidepid).
+NEEDED_TO_FOLLOW = frozenset({CAP_SYS_PTRACE})
 
 # What the held child runs: wait for a byte, then become the command. Its process ID stays.
 _HELD = """
@@ -103,9 +106,11 @@ def trace(
             try:
                 if child is None:
                     probe.start()
-                else:
-                    child.release()
-                _follow(probe, child, pid, max_time_s)
+                # The command was started before and keeps all that its user has.
+                with only(NEEDED_TO_FOLLOW):
+                    if child is not None:
+                        child.release()
+                    _follow(probe, child, pid, max_time_s)
             except KeyboardInterrupt:
                 interrupted = True
             if child is not None:

@@ -15,6 +15,7 @@ Counts = npt.NDArray[np.int64]
 PHASES = tuple(Phase)
 RESAMPLES = 2000
 CONFIDENCE = 0.95
+_PICKS_AT_ONCE = 4_000_000
 
 
 @dataclass(frozen=True)
@@ -60,14 +61,31 @@ def ratio_share(parts: npt.NDArray[np.float64], wholes: npt.NDArray[np.float64])
     if wholes.sum() == 0:
         return Share(np.nan, np.nan, np.nan)
     random = np.random.default_rng(0)
-    ratios = np.empty(RESAMPLES)
-    for index in range(RESAMPLES):
-        picks = random.integers(0, len(parts), len(parts))
-        whole_sum = wholes[picks].sum()
-        ratios[index] = parts[picks].sum() / whole_sum if whole_sum > 0 else np.nan
+    # As many draws at a time as keep the picks within some 30 MB.
+    step = max(1, _PICKS_AT_ONCE // len(parts))
+    ratios = np.concatenate(
+        [
+            _drawn_ratios(random, parts, wholes, min(step, RESAMPLES - first))
+            for first in range(0, RESAMPLES, step)
+        ]
+    )
     tail = (1 - CONFIDENCE) / 2
     low, high = np.nanquantile(ratios, [tail, 1 - tail])
     return Share(float(parts.sum() / wholes.sum()), float(low), float(high))
+
+
+def _drawn_ratios(
+    random: np.random.Generator,
+    parts: npt.NDArray[np.float64],
+    wholes: npt.NDArray[np.float64],
+    count: int,
+) -> npt.NDArray[np.float64]:
+    """Ratio of the sums in each of ``count`` draws, NaN where a draw has nothing to share."""
+    picks = random.integers(0, len(parts), (count, len(parts)))
+    part_sums, whole_sums = parts[picks].sum(axis=1), wholes[picks].sum(axis=1)
+    ratios = np.full(count, np.nan)
+    np.divide(part_sums, whole_sums, out=ratios, where=whole_sums > 0)
+    return ratios
 
 
 def path_share(counts: Counts) -> Share:

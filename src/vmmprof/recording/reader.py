@@ -18,7 +18,6 @@ from vmmprof.recording.columns import StoredColumns
 from vmmprof.recording.readable import is_folder, readable, require_regular_files
 from vmmprof.recording.schema import (
     ENVIRONMENT_FILE,
-    EVENTS_FILE,
     FILES,
     VICTIMS_FILE,
     VICTIMS_JOURNAL_FILE,
@@ -147,13 +146,3 @@ def load_victims(recording: Recording) -> pd.DataFrame | None:
     victims: pd.DataFrame = table.to_pandas()
     victims["cpu"] = victims["cpu"].fillna(-1).astype("int32")
     return victims
-
-
-def load_events(recording: Recording) -> pd.DataFrame | None:
-    """The kernel events of a traced recording, None when it was not traced."""
-    path = recording.path / EVENTS_FILE
-    if not path.is_file():
-        return None
-    with readable(path):
-        events: pd.DataFrame = pq.read_table(path).to_pandas()
-    return events

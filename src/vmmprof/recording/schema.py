@@ -41,6 +41,8 @@ class Flag(IntFlag):
     """A call of the cycle failed; the calls from it on have no time."""
     COMPANY = 32
     """Of a second attempt that was for other conditions, which meet here what they met before."""
+    TRACED = 64
+    """Taken while probes stood in the kernel: of the kernel's phases, not of the times."""
 
 
 # What a row says that does not say it: one thread of one process on one device,

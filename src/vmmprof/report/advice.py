@@ -9,8 +9,7 @@ from rich.console import Console
 from rich.text import Text
 
 from vmmprof.analysis.advise import Advice, Load
-from vmmprof.report.json import number, whole
-from vmmprof.report.numbers import MISSING, plain
+from vmmprof.report.numbers import MISSING, number, plain, whole
 from vmmprof.report.tables import new_table
 from vmmprof.sizes import format_size, mib
 

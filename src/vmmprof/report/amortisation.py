@@ -10,8 +10,8 @@ from rich.console import Console
 from rich.text import Text
 
 from vmmprof.analysis.amortise import Repayment
-from vmmprof.report.json import estimate_fields, whole
-from vmmprof.report.numbers import MISSING, NS_PER_US, plain, us, with_interval
+from vmmprof.report.json import estimate_fields
+from vmmprof.report.numbers import MISSING, NS_PER_US, plain, us, whole, with_interval
 from vmmprof.report.tables import new_table
 from vmmprof.sizes import format_size, mib
 

@@ -15,10 +15,13 @@ from rich.text import Text
 from vmmprof.analysis.arms import Cell
 from vmmprof.analysis.compare import Comparison, Row, Verdict
 from vmmprof.analysis.intervals import Estimate
+from vmmprof.kernel.calls import UNKNOWN, CallShare
 from vmmprof.placement import ALONE
-from vmmprof.report.json import estimate_fields, number, whole
-from vmmprof.report.numbers import MISSING, NS_PER_US, ratio, us, with_interval
+from vmmprof.report.json import estimate_fields
+from vmmprof.report.kernel import path_fields
+from vmmprof.report.numbers import MISSING, NS_PER_US, number, ratio, us, whole, with_interval
 from vmmprof.report.tables import new_table
+from vmmprof.report.trace import count_text, percent_text, share_text
 from vmmprof.sizes import format_size, mib
 from vmmprof.variant import STANDARD
 
@@ -28,8 +31,26 @@ COLUMNS = (
 )  # fmt: skip
 
 
+# What CSV has of each row's update path; JSON has the same in an object of its own.
+PATH_COLUMNS = ("direction", "traced_cycles", *path_fields(None))
+
+
 def row_object(row: Row) -> dict[str, Any]:
-    """A row for JSON and CSV: times in us, ``gain`` as baseline over arm."""
+    """A row for JSON: times in us, ``gain`` as baseline over arm, null where nothing was traced."""
+    return plain_fields(row) | {"update_path": None if row.path is None else path_object(row)}
+
+
+def path_object(row: Row) -> dict[str, Any]:
+    """The update path in a row's calls; null where its method does not give a field."""
+    return {
+        "direction": None if row.path is None else row.path.direction,
+        "traced_cycles": None if row.path is None else row.path.cycles,
+        **path_fields(row.path),
+    }
+
+
+def plain_fields(row: Row) -> dict[str, Any]:
+    """What a row says without its kernel side."""
     p50 = None if row.p50 is None else row.p50.scaled(1 / NS_PER_US)
     return {
         "size_mib": whole(mib(row.cell.size_bytes)),
@@ -66,13 +87,17 @@ def dumps(comparison: Comparison) -> str:
 
 
 def csv_text(comparison: Comparison) -> str:
-    """All rows as CSV with a header; MODEL says so in a comment line."""
+    """All rows as CSV with a header; MODEL says so in a comment line.
+
+    Columns of the update path are there when any arm was traced, empty where unknown.
+    """
     out = io.StringIO()
     if comparison.is_model:
         out.write("# MODEL: not measured\n")
-    writer = csv.DictWriter(out, COLUMNS, lineterminator="\n")
+    columns = (*COLUMNS, *PATH_COLUMNS) if comparison.traced_calls else COLUMNS
+    writer = csv.DictWriter(out, columns, extrasaction="ignore", lineterminator="\n")
     writer.writeheader()
-    writer.writerows(row_object(row) for row in comparison.rows)
+    writer.writerows(plain_fields(row) | path_object(row) for row in comparison.rows)
     return out.getvalue()
 
 
@@ -161,16 +186,45 @@ def _tables(comparison: Comparison, call: str) -> list[_Table]:
     ]
 
 
+def _path_table(comparison: Comparison, call: str) -> _Table:
+    """The arms below each other at every size, so that their counts stand in one column."""
+    return _Table(
+        f"{call}: the driver's update path, mean a traced call; path as a share of the call, "
+        "barrier + TLB as a share of the path with its 95 % interval",
+        ["size", "arm", "iter.", "runs", "syncs", "us", "path, %", "barrier + TLB, %"],
+        [
+            [_where(cell), arm, *_path_texts(comparison.row(arm, cell).path)]
+            for cell in comparison.cells(call)
+            for arm in comparison.arms
+        ],
+    )
+
+
+def _path_texts(path: CallShare | None) -> list[str]:
+    if path is None:
+        return ["not traced", *[MISSING] * 5]
+    return [
+        *(count_text(count) for count in (path.iterations, path.runs, path.invalidates)),
+        UNKNOWN if path.path_us is None else f"{path.path_us:.1f}",
+        percent_text(path.path),
+        share_text(path.sync),
+    ]
+
+
+def _all_tables(comparison: Comparison, calls: list[str]) -> list[_Table]:
+    compared = [table for call in calls for table in _tables(comparison, call)]
+    return compared + [_path_table(comparison, call) for call in comparison.traced_calls]
+
+
 def print_text(comparison: Comparison, calls: list[str], *, console: Console | None = None) -> None:
     """What differs, then the tables of each call."""
     console = console or Console(highlight=False)
     for line in _preamble(comparison):
         console.print(Text(line))
-    for call in calls:
-        for table in _tables(comparison, call):
-            console.print()
-            console.print(Text(table.title, style="bold"))
-            _print_table(console, table)
+    for table in _all_tables(comparison, calls):
+        console.print()
+        console.print(Text(table.title, style="bold"))
+        _print_table(console, table)
 
 
 def _print_table(console: Console, table: _Table) -> None:
@@ -199,9 +253,8 @@ def _preamble(comparison: Comparison) -> list[str]:
 def markdown(comparison: Comparison, calls: list[str]) -> str:
     """The same as Markdown tables."""
     blocks = ["\n".join(f"- {line}" for line in _preamble(comparison))]
-    for call in calls:
-        for table in _tables(comparison, call):
-            blocks += [f"**{table.title}**", _markdown_table(table)]
+    for table in _all_tables(comparison, calls):
+        blocks += [f"**{table.title}**", _markdown_table(table)]
     return "\n\n".join(blocks)
 
 

@@ -8,6 +8,7 @@ are package files put into it whole.
 from __future__ import annotations
 
 import json
+from collections.abc import Sequence
 from html import escape
 from importlib.resources import files
 from pathlib import Path
@@ -18,12 +19,21 @@ from vmmprof.analysis.groups import group_samples, headline_attempts, times_ns
 from vmmprof.analysis.overview import PlacementOverview, overview
 from vmmprof.analysis.summary import ConditionSummary
 from vmmprof.errors import UsageError
+from vmmprof.kernel.recorded import load_traced
 from vmmprof.placement import Condition
 from vmmprof.recording.reader import Recording
 from vmmprof.report.context import Context, context
-from vmmprof.report.json import JsonObject, placement_object, whole
-from vmmprof.report.numbers import MISSING, NS_PER_US, ratio, us, with_interval
+from vmmprof.report.json import JsonObject, placement_object
+from vmmprof.report.numbers import MISSING, NS_PER_US, ratio, us, whole, with_interval
 from vmmprof.report.terminal import threshold_line
+from vmmprof.report.trace import (
+    effect_lines,
+    method_line,
+    seen_line,
+    share_tables,
+    trace_lines,
+    updates_lines,
+)
 from vmmprof.sizes import format_size, mib
 
 # A curve of this many points is as smooth as the screen; fewer samples are all kept.
@@ -86,6 +96,7 @@ style-src 'unsafe-inline'; script-src 'unsafe-inline'; img-src data:">
 {charts}
 <h2>All sizes</h2>
 {"".join(_table(placement) for placement in placements)}
+{_inside(recording)}
 <h2>Method</h2>
 <p>{escape(_METHOD)}</p>
 <h2>Environment</h2>
@@ -144,15 +155,46 @@ def _chart(name: str, title: str) -> str:
 def _table(placement: PlacementOverview) -> str:
     head = ("size", "n", "P50, us", "P90, us", "P99, us", "max, us", "extra, us", "ratio",
             "discarded", "flagged")  # fmt: skip
-    rows = "".join(_row(summary) for summary in placement.headlines)
-    cells = "".join(f"<th>{escape(name)}</th>" for name in head)
+    rows = [_row(summary) for summary in placement.headlines]
     return f"""<h3>{escape(placement.name)}</h3>
-<div class="scroll"><table><thead><tr>{cells}</tr></thead><tbody>{rows}</tbody></table></div>
+{_text_table(head, rows)}
 <p class="quiet">{escape(threshold_line(placement.threshold))}</p>"""
 
 
-def _row(summary: ConditionSummary) -> str:
-    cells = (
+def _inside(recording: Recording) -> str:
+    """What the calls of a traced recording spent in the driver's update path."""
+    traced = load_traced(recording)
+    if traced is None:
+        return ""
+    shares = traced.shares
+    tables = "".join(
+        f"<h3>{escape(title)}</h3>{_text_table(head, rows)}"
+        for title, head, rows in share_tables(shares)
+    )
+    remarks = [
+        "Of the traced rounds; all times above are of the others.",
+        method_line(traced.facts),
+        seen_line(shares) or "",
+        *updates_lines(traced),
+        *trace_lines(traced.table),
+        *effect_lines(traced.effects),
+    ]
+    lines = "".join(f"<li>{escape(remark)}</li>" for remark in remarks if remark)
+    return f"""<h2 id="inside">Inside the calls: the driver's update path</h2>
+{tables}<ul class="quiet">{lines}</ul>"""
+
+
+def _text_table(head: Sequence[str], rows: Sequence[Sequence[str]]) -> str:
+    cells = "".join(f"<th>{escape(name)}</th>" for name in head)
+    body = "".join(
+        f"<tr>{''.join(f'<td>{escape(cell)}</td>' for cell in row)}</tr>" for row in rows
+    )
+    return f"""<div class="scroll"><table><thead><tr>{cells}</tr></thead>
+<tbody>{body}</tbody></table></div>"""
+
+
+def _row(summary: ConditionSummary) -> tuple[str, ...]:
+    return (
         format_size(summary.condition.size_bytes),
         str(summary.n),
         with_interval(summary.p50, us),
@@ -164,7 +206,6 @@ def _row(summary: ConditionSummary) -> str:
         str(summary.discarded),
         str(summary.flagged_outliers),
     )
-    return f"<tr>{''.join(f'<td>{escape(cell)}</td>' for cell in cells)}</tr>"
 
 
 def _data_text(recording: Recording, placements: list[PlacementOverview], facts: Context) -> str:

@@ -4,7 +4,6 @@
 from __future__ import annotations
 
 import json
-import math
 from collections.abc import Mapping, Sequence
 from typing import Any
 
@@ -13,11 +12,13 @@ from vmmprof.analysis.overview import PlacementOverview, overview
 from vmmprof.analysis.summary import ConditionSummary
 from vmmprof.analysis.threshold import Threshold
 from vmmprof.analysis.victims import VictimSummary, summarise_victims
+from vmmprof.kernel.recorded import load_traced
 from vmmprof.operations import Operation
 from vmmprof.placement import Level
 from vmmprof.recording.reader import Recording, load_victims
 from vmmprof.report.context import context
-from vmmprof.report.numbers import NS_PER_US
+from vmmprof.report.kernel import traced_object
+from vmmprof.report.numbers import NS_PER_US, number, whole
 from vmmprof.sizes import mib
 
 JsonObject = dict[str, Any]
@@ -46,6 +47,7 @@ def result(recording: Recording) -> JsonObject:
             placement_object(placement, recording.operation) for placement in placements
         ],
         "victim": _victim_or_none(recording),
+        "kernel": None if (traced := load_traced(recording)) is None else traced_object(traced),
     }
 
 
@@ -126,16 +128,6 @@ def threshold_object(threshold: Threshold) -> JsonObject:
     }
 
 
-def whole(value: float) -> float | int:
-    """Whole numbers as integers, so that 32 MiB reads ``32``."""
-    return int(value) if value == int(value) else value
-
-
-def number(value: float | None) -> float | None:
-    """A number for JSON: NaN, which JSON has not, becomes null; digits past the sixth go."""
-    return None if value is None or math.isnan(value) else round(value, 6)
-
-
 def estimate_fields(name: str, estimate: Estimate | None) -> JsonObject:
     """``NAME``, and its ends with ``_lo`` and ``_hi`` before the unit (``p50_lo_us``)."""
     lo_name, hi_name = (_end_name(name, end) for end in ("lo", "hi"))
@@ -174,6 +166,7 @@ def _attempt(summary: ConditionSummary) -> JsonObject:
         "warmup": summary.warmup,
         "failed": summary.failed,
         "discarded": summary.discarded,
+        "traced": summary.traced,
         "outside_window": summary.outside_window,
         "untimed": summary.untimed,
     }

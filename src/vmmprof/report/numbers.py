@@ -54,3 +54,13 @@ def with_interval(estimate: Estimate | None, write: Callable[[float], str]) -> s
 def mib_text(size_mib: float) -> str:
     """``32`` for whole MiB, else as many decimals as it takes."""
     return f"{size_mib:g}"
+
+
+def whole(value: float) -> float | int:
+    """Whole numbers as integers, so that 32 MiB reads ``32``."""
+    return int(value) if value == int(value) else value
+
+
+def number(value: float | None) -> float | None:
+    """A number for JSON: what is not finite, which JSON has not, is null; 6 digits stay."""
+    return None if value is None or not math.isfinite(value) else round(value, 6)

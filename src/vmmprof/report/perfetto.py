@@ -5,8 +5,9 @@ Every cycle is a slice on its thread's track with its calls as slices inside.
 A recording holds when a cycle began and how long each call took, so calls are
 laid end to end; what lies between two calls (clock reads) is not shown. Calls
 of the kernel's update path stand on a track of their own under the thread,
-split into page-table writes, barriers and TLB invalidates; sampled moments are
-instants there.
+split into page-table writes, barriers and TLB invalidates, whose times are sums
+and laid end to end as well. Sampled moments are instants there, and the traced
+calls say how many of their samples were in which phase.
 """
 
 from __future__ import annotations
@@ -24,8 +25,10 @@ import pandas as pd
 from vmmprof.analysis.groups import times_ns
 from vmmprof.analysis.intervals import IntArray
 from vmmprof.errors import UsageError
+from vmmprof.kernel.calls import UNKNOWN
+from vmmprof.kernel.recorded import TracedRecording, load_traced
 from vmmprof.recording.events import SAMPLE, UPDATE
-from vmmprof.recording.reader import Recording, load_events
+from vmmprof.recording.reader import Recording
 from vmmprof.recording.schema import Flag
 from vmmprof.report.context import context
 from vmmprof.report.numbers import NS_PER_US
@@ -67,7 +70,8 @@ def _write(recording: Recording, stream: TextIO) -> Exported:
         "model": recording.is_model,
         "machine": facts.machine,
         "command": facts.command,
-        "layout": "calls are laid end to end from the start of their cycle",
+        "layout": "calls are laid end to end from the start of their cycle, the phases of an "
+        "update call, which are sums, from its start",
     }
     stream.write(f'{{"displayTimeUnit":"ns","otherData":{json.dumps(about)},"traceEvents":[\n')
     counts = {"cycle": 0, "call": 0, "update": 0, "sample": 0}
@@ -84,10 +88,24 @@ def _write(recording: Recording, stream: TextIO) -> Exported:
 def _events(recording: Recording, title: str) -> Iterator[Event]:
     tracks = _Tracks(recording.samples)
     yield from tracks.names(title)
-    yield from _cycles(recording, tracks)
-    kernel = load_events(recording)
-    if kernel is not None:
-        yield from _kernel(kernel, tracks)
+    traced = load_traced(recording)
+    yield from _cycles(recording, tracks, {} if traced is None else _sampled_calls(traced))
+    if traced is not None:
+        yield from _kernel(traced.events, tracks)
+
+
+def _sampled_calls(traced: TracedRecording) -> dict[tuple[int, str], dict[str, int]]:
+    """Samples by phase, by row and name of the call; nothing for counted calls."""
+    found = {}
+    for calls in traced.calls:
+        if calls.period_ns is None:
+            continue
+        numbers = {"samples": calls.whole} | {
+            f"samples in {name}": part for name, part in calls.parts.items() if part is not None
+        }
+        for at, row in enumerate(calls.rows.tolist()):
+            found[row, calls.name] = {name: int(values[at]) for name, values in numbers.items()}
+    return found
 
 
 class _Tracks:
@@ -154,7 +172,9 @@ def _slice(
     }
 
 
-def _cycles(recording: Recording, tracks: _Tracks) -> Iterator[Event]:
+def _cycles(
+    recording: Recording, tracks: _Tracks, sampled: Mapping[tuple[int, str], dict[str, int]]
+) -> Iterator[Event]:
     samples, operation = recording.samples, recording.operation
     calls = np.stack([times_ns(samples, call) for call in operation.calls], axis=1)
     totals = times_ns(samples, "total")
@@ -175,7 +195,10 @@ def _cycles(recording: Recording, tracks: _Tracks) -> Iterator[Event]:
         begin = float(begins[row])
         for call, duration in zip(operation.calls, calls[row].tolist(), strict=True):
             if not math.isnan(duration):
-                yield _slice("call", operation.api_name(call), begin, duration, track)
+                event = _slice("call", operation.api_name(call), begin, duration, track)
+                if (row, call) in sampled:
+                    event["args"] = sampled[row, call]
+                yield event
                 begin += duration
 
 
@@ -205,7 +228,8 @@ def _update(event: Mapping[Hashable, Any], track: tuple[int, int]) -> Iterator[E
     duration = _known(event["duration_ns"])
     if duration is None:
         return
-    whole = _slice("update", f"update, {event['direction']}", event["time_ns"], duration, track)
+    direction = event["direction"] if isinstance(event["direction"], str) else UNKNOWN
+    whole = _slice("update", f"update, {direction}", event["time_ns"], duration, track)
     counted = ("iterations", "runs", "bytes", "barriers", "invalidates", "status")
     whole["args"] = {name: _known(event[name]) for name in counted}
     yield whole

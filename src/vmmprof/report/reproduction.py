@@ -11,8 +11,8 @@ from rich.console import Console
 from rich.text import Text
 
 from vmmprof.analysis.reproduce import ReproducedCell, Reproduction, ScalingRow
-from vmmprof.report.json import estimate_fields, number
-from vmmprof.report.numbers import MISSING, plain, ratio, with_interval
+from vmmprof.report.json import estimate_fields
+from vmmprof.report.numbers import MISSING, number, plain, ratio, with_interval
 from vmmprof.report.tables import new_table
 from vmmprof.sizes import format_size, mib
 

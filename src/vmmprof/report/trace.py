@@ -3,7 +3,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Mapping, Sequence
+from typing import Any
 
 import numpy as np
 import pyarrow as pa
@@ -14,7 +15,7 @@ from rich.table import Table
 from rich.text import Text
 
 from vmmprof.kernel.attribution import Phase
-from vmmprof.kernel.calls import CallShare, ProbeEffect, call_shares, probe_effect
+from vmmprof.kernel.calls import UNKNOWN, CallShare, ProbeEffect
 from vmmprof.kernel.methods import Method
 from vmmprof.kernel.phases import (
     CREATE_FUNCTION,
@@ -25,10 +26,10 @@ from vmmprof.kernel.phases import (
     sampled_groups,
     update_groups,
 )
+from vmmprof.kernel.recorded import TracedRecording, load_traced, losses_of
 from vmmprof.kernel.shares import Share
-from vmmprof.recording.events import SAMPLE, event_facts, read_events
+from vmmprof.recording.events import SAMPLE, event_facts
 from vmmprof.recording.reader import Recording
-from vmmprof.recording.schema import EVENTS_FILE
 from vmmprof.sizes import format_size, mib
 
 # A rule under the head and nothing else; ASCII, so that it survives any pipe and locale.
@@ -36,30 +37,21 @@ _RULED = box.Box("    \n    \n -- \n    \n    \n    \n    \n    \n", ascii=True)
 _BAR_WIDTH = 40
 _MUCH_CUT = 0.1
 NOTHING_TO_SHARE = "-"
-# The calls that take and give back memory: those that the update path is part of.
-TRACED_CALLS = {"vmm_cycle": ("create", "release"), "rm_alloc": ("alloc", "free")}
-# Colours of a flame graph: the update function, its synchronisation, and what else may be large.
-FLAME_COLOURS = {
-    "_kbusUpdateStaticBar1VAMapping": "#9ecae1",
-    "kbusUpdateStaticBar1VAMapping": "#9ecae1",
-    "kbusFlush": "#fdae6b",
-    "gvaspaceInvalidateTlb": "#e6550d",
-    "kgmmuInvalidateTlb": "#e6550d",
-    "rpcRmApiControl_GSP": "#bcbddc",
-    "memdescFillPages": "#a1d99b",
-    "pmaAllocatePages": "#c7e9c0",
-    "pmaFreePages": "#c7e9c0",
-}
 
 
-def share_text(share: Share) -> str:
+def share_text(share: Share | None) -> str:
     """``81.3 (80.1-82.4)``: a share with its 95 % interval, in percent."""
+    if share is None:
+        return UNKNOWN
     if np.isnan(share.value):
         return NOTHING_TO_SHARE
     return f"{100 * share.value:.1f} ({100 * share.low:.1f}-{100 * share.high:.1f})"
 
 
-def _percent(share: Share) -> str:
+def percent_text(share: Share | None) -> str:
+    """``81.3``: a share in percent."""
+    if share is None:
+        return UNKNOWN
     return NOTHING_TO_SHARE if np.isnan(share.value) else f"{100 * share.value:.1f}"
 
 
@@ -67,11 +59,7 @@ def trace_lines(events: pa.Table) -> list[str]:
     """What is to be known about how the trace was taken, its losses first."""
     facts = event_facts(events)
     lines = []
-    losses = facts.get("losses") or {
-        name: facts.get(name, 0) for name in ("lost_samples", "throttled")
-    }
-    missing = {name: number for name, number in losses.items() if number}
-    if missing:
+    if missing := losses_of(facts):
         listed = ", ".join(f"{name.replace('_', ' ')} {number}" for name, number in missing.items())
         effect = (
             "counts are lower bounds"
@@ -81,14 +69,14 @@ def trace_lines(events: pa.Table) -> list[str]:
         lines.append(f"LOST: {listed}; {effect}")
     else:
         lines.append("lost: nothing")
-    if facts["driver_reloaded"]:
+    if facts.get("driver_reloaded"):
         lines.append("the driver was reloaded during the trace: what came after is not in it")
     if calibration := facts.get("calibration"):
         lines.append(
             f"probe cost, taken out: {calibration['self_ns']:.0f} ns in a probed call, "
             f"{calibration['leaf_ns']:.0f} to {calibration['map_ns']:.0f} ns around one"
         )
-    else:
+    elif facts.get("period_ns"):
         lines.append(
             f"one sample each {facts['period_ns'] / 1e3:g} us of CPU time; "
             "calls, iterations, runs, bytes and status: unknown to this method"
@@ -102,13 +90,14 @@ def print_trace(events: pa.Table, target: str, console: Console | None = None) -
     facts = event_facts(events)
     frame = events.to_pandas()
     console.print(Text(f"update path under {target}", style="bold"))
-    console.print(Text(f"method: {facts['method']}, kernel module {facts['module']}"))
+    console.print(Text(method_line(facts)))
     if len(frame) == 0:
         console.print(Text("no update call was seen: the path was not taken"))
     elif frame["kind"].iloc[0] == SAMPLE:
         _print_sampled(console, sampled_groups(frame))
     else:
-        _print_counted(console, update_groups(frame), iteration_histogram(frame))
+        _print_counted(console, update_groups(frame))
+        _print_histogram(console, iteration_histogram(frame))
     for line in trace_lines(events):
         console.print(Text(line))
 
@@ -122,9 +111,7 @@ def _table(columns: Sequence[str], rows: Iterable[Sequence[str]]) -> Table:
     return table
 
 
-def _print_counted(
-    console: Console, groups: Sequence[UpdateGroup], histogram: dict[int, int]
-) -> None:
+def _print_counted(console: Console, groups: Sequence[UpdateGroup]) -> None:
     rows = [
         (
             group.direction,
@@ -146,14 +133,19 @@ def _print_counted(
         (
             group.direction,
             f"{mib(group.bytes):g}",
-            _percent(group.pte),
-            _percent(group.barrier),
-            _percent(group.tlb),
+            percent_text(group.pte),
+            percent_text(group.barrier),
+            percent_text(group.tlb),
             share_text(group.sync),
         )
         for group in groups
     ]
     console.print(_table(("", "MiB", "page tables", "barrier", "TLB", "barrier + TLB"), shares))
+
+
+def _print_histogram(console: Console, histogram: dict[int, int]) -> None:
+    if not histogram:
+        return
     console.print(Text("update calls by iterations"))
     most = max(histogram.values())
     for first, calls in histogram.items():
@@ -193,67 +185,156 @@ def _print_sampled(console: Console, groups: Sequence[SampledGroup]) -> None:
 
 def print_traced_recording(recording: Recording, console: Console | None = None) -> None:
     """Print the kernel phases of a recording that was traced; nothing for one that was not."""
-    if not (recording.path / EVENTS_FILE).is_file():
+    traced = load_traced(recording)
+    if traced is None:
         return
     console = console or Console(highlight=False, soft_wrap=False)
-    events = read_events(recording.path)
-    facts = event_facts(events)
-    windows = np.array(facts["traced_windows_ns"], np.int64).reshape(-1, 2)
     console.print()
-    print_trace(events, "the traced rounds", console)
-    console.print()
-    print_call_shares(
-        call_shares(
-            recording.samples,
-            events.to_pandas(),
-            windows,
-            recording.operation,
-            TRACED_CALLS.get(recording.operation.name, recording.operation.calls),
-            period_ns=facts.get("period_ns"),
-        ),
-        probe_effect(recording.samples, windows, f"{recording.headline}_ns"),
-        console,
-    )
+    console.print(Text("inside the calls: the driver's update path", style="bold"))
+    console.print(Text("of the traced rounds; the times above are of the others"))
+    console.print(Text(method_line(traced.facts)))
+    if traced.is_sampled:
+        _print_sampled(console, sampled_groups(traced.events))
+    print_call_shares(traced.shares, console)
+    if not traced.is_sampled:
+        console.print()
+        _print_histogram(console, iteration_histogram(traced.events))
+        console.print()
+    for line in (*updates_lines(traced), *trace_lines(traced.table), *effect_lines(traced.effects)):
+        console.print(Text(line))
 
 
-def print_call_shares(
-    shares: Sequence[CallShare], effects: Sequence[ProbeEffect], console: Console | None = None
-) -> None:
-    """Print how much of each timed call the update path is, and what the tracing cost."""
-    console = console or Console(highlight=False, soft_wrap=False)
-    console.print(
-        Text(
-            "the update path's share of each call; barrier + TLB as a share of the path",
-            style="bold",
-        )
+def method_line(facts: Mapping[str, Any]) -> str:
+    return f"method: {facts.get('method')}, kernel module {facts.get('module')}"
+
+
+def updates_lines(traced: TracedRecording) -> list[str]:
+    """How many update calls were counted, how many of them in the calls shown, and what failed."""
+    if traced.is_sampled:
+        return []
+    updates = traced.events
+    shown = sum(
+        calls.counts["updates"].sum()
+        for calls in traced.calls
+        if calls.counts["updates"] is not None
     )
-    rows = [
-        (
-            f"{share.placement} {format_size(share.size_bytes)}"
-            f"{' scattered' if share.scattered else ''}",
-            share.call.removeprefix("cuMem").removeprefix("NV_ESC_RM_").lower(),
-            share_text(share.path),
-            share_text(share.sync),
-        )
-        for share in shares
+    failed = int((updates["status"].fillna(0) != 0).sum())
+    line = (
+        f"update calls: {len(updates)} in the traced rounds, {shown:.0f} of them in the calls above"
+    )
+    return [line, f"FAILED: {failed} update calls returned an error"] if failed else [line]
+
+
+def effect_lines(effects: Sequence[ProbeEffect]) -> list[str]:
+    """What the tracing did to the times of the cycles."""
+    return [
+        f"tracing made the cycles of {effect.placement} {effect.ratio:.3f} times as long "
+        f"({effect.low:.3f}-{effect.high:.3f})"
+        for effect in effects
     ]
-    console.print(_table(("", "call", "path, %", "barrier + TLB, %"), rows))
+
+
+def condition_text(share: CallShare) -> str:
+    """``compressible 64 MiB scattered``: where a call was made."""
+    place = f"{share.placement} {share.variant}".strip()
+    return f"{place} {format_size(share.size_bytes)}{' scattered' if share.scattered else ''}"
+
+
+def call_text(share: CallShare) -> str:
+    """The call's name without what all of them begin with: ``create``."""
+    return share.call.removeprefix("cuMem").removeprefix("NV_ESC_RM_").lower()
+
+
+def count_text(value: float | None) -> str:
+    """A mean count: ``512``, ``1.25``, ``unknown``."""
+    return UNKNOWN if value is None else f"{value:.4g}" if value < 1e4 else f"{value:.0f}"
+
+
+def per_iteration_us(share: CallShare) -> float | None:
+    """Time in the path by iterations; None where it has none or that is unknown."""
+    if share.path_us is None or not share.iterations:
+        return None
+    return share.path_us / share.iterations
+
+
+def share_rows(shares: Sequence[CallShare]) -> list[tuple[str, ...]]:
+    """Where, call, the path's share of it and the synchronisation's share of the path."""
+    return [
+        (condition_text(s), call_text(s), share_text(s.path), share_text(s.sync)) for s in shares
+    ]
+
+
+TextTable = tuple[str, tuple[str, ...], list[tuple[str, ...]]]
+
+SHARE_HEAD = ("", "call", "path, %", "barrier + TLB, %")
+PHASE_HEAD = ("", "call", "direction", "page tables", "barrier", "TLB")
+COUNT_HEAD = ("", "call", "iterations", "runs", "syncs", "us", "us/iter.")
+
+
+def phase_rows(shares: Sequence[CallShare]) -> list[tuple[str, ...]]:
+    """Where, call, direction and each phase's share of the path."""
+    return [
+        (
+            condition_text(s),
+            call_text(s),
+            s.direction or NOTHING_TO_SHARE,
+            *(percent_text(part) for part in (s.pte, s.barrier, s.tlb)),
+        )
+        for s in shares
+    ]
+
+
+def count_rows(shares: Sequence[CallShare]) -> list[tuple[str, ...]]:
+    """Where, call, and the path's counts and time, mean a call."""
+    return [
+        (
+            condition_text(s),
+            call_text(s),
+            *(count_text(count) for count in (s.iterations, s.runs, s.invalidates)),
+            UNKNOWN if s.path_us is None else f"{s.path_us:.1f}",
+            NOTHING_TO_SHARE if (each := per_iteration_us(s)) is None else f"{each:.2f}",
+        )
+        for s in shares
+    ]
+
+
+def seen_line(shares: Sequence[CallShare]) -> str | None:
+    """How much of the calls' time was sampled; None for counted calls."""
     seen = [share.seen for share in shares if share.seen is not None]
-    if seen:
-        console.print(
-            Text(
-                "shares are of sampled CPU time; samples stand for "
-                f"{100 * min(seen):.0f} to {100 * max(seen):.0f} % of the calls' time: a thread "
-                "that sleeps is not sampled"
-            )
-        )
-    for effect in effects:
-        console.print(
-            Text(
-                f"tracing made the cycles of {effect.placement} {effect.ratio:.3f} times as long "
-                f"({effect.low:.3f}-{effect.high:.3f})"
-            )
-        )
+    if not seen:
+        return None
+    return (
+        "shares are of sampled CPU time; samples stand for "
+        f"{100 * min(seen):.0f} to {100 * max(seen):.0f} % of the calls' time: a thread "
+        "that sleeps is not sampled"
+    )
+
+
+SHARES_TITLE = "the update path's share of each call; barrier + TLB as a share of the path"
+PHASES_TITLE = "share of the path's time, %"
+COUNTS_TITLE = "mean a call: counts, us in the path, us by iteration"
+
+
+def share_tables(shares: Sequence[CallShare]) -> list[TextTable]:
+    """Title, head and rows of each table: the path in all calls, then what is in it."""
+    in_path = [s for s in shares if s.path is None or s.path.value > 0]
+    tables: list[TextTable] = [(SHARES_TITLE, SHARE_HEAD, share_rows(shares))]
+    if in_path:
+        tables.append((PHASES_TITLE, PHASE_HEAD, phase_rows(in_path)))
+    if any(share.updates is not None for share in in_path):
+        tables.append((COUNTS_TITLE, COUNT_HEAD, count_rows(in_path)))
+    return tables
+
+
+def print_call_shares(shares: Sequence[CallShare], console: Console | None = None) -> None:
+    """Print how much of each timed call the update path is, and what happened in it."""
+    console = console or Console(highlight=False, soft_wrap=False)
+    for title, head, rows in share_tables(shares):
+        console.print()
+        console.print(Text(title, style="bold"))
+        console.print(_table(head, rows))
+    if (line := seen_line(shares)) is not None:
+        console.print(Text(line))
 
 
 def print_methods(methods: Sequence[Method], console: Console | None = None) -> None:
