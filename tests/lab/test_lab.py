@@ -51,8 +51,8 @@ def _require_lab(kernel: str) -> str:
     return headers
 
 
-def _modules(kernel: str, folder: Path) -> Path:
-    """Build the lab's modules for a kernel."""
+def _modules(kernel: str, folder: Path, driver_src: str = "") -> Path:
+    """Build the lab's modules for a kernel, with a driver tree's own object if one is named."""
     built = subprocess.run(
         [
             "nice",
@@ -62,6 +62,7 @@ def _modules(kernel: str, folder: Path) -> Path:
             str(REPOSITORY / "kernel_module_tests/lab"),
             f"KERNEL_BUILD={_require_lab(kernel)}",
             f"OUT={folder}",
+            f"DRIVER_SRC={driver_src}",
         ],
         capture_output=True,
         text=True,
@@ -143,3 +144,25 @@ def test_inside_a_newer_kernel(tmp_path_factory: pytest.TempPathFactory) -> None
 def test_times_on_an_instruction_clock(tmp_path_factory: pytest.TempPathFactory) -> None:
     modules = _modules("bookworm", tmp_path_factory.mktemp("modules"))
     _run_inside("bookworm", modules, ["check_times.py"], machine=("--count-instructions",))
+
+
+@pytest.mark.parametrize(
+    ("kernel", "only"),
+    [
+        ("bookworm", "real"),
+        ("bookworm-backports", "check_real or real-stock or real-ab"),
+    ],
+    ids=["debian-12", "newer"],
+)
+def test_a_driver_s_own_object(
+    tmp_path_factory: pytest.TempPathFactory, kernel: str, only: str
+) -> None:
+    driver_src = os.environ.get("DRIVER_SRC", "")
+    skip_unless("tree", bool(driver_src), "DRIVER_SRC names no driver source tree")
+    modules = _modules(kernel, tmp_path_factory.mktemp("modules"), driver_src)
+    _run_inside(
+        kernel,
+        modules,
+        ["check_real.py", "check_counting.py", "check_faults.py", "check_program.py"],
+        only=("-k", only),
+    )

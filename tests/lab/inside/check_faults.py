@@ -17,7 +17,7 @@ import pytest
 
 from vmmprof.kernel.symbols import SymbolTable, resolve_path
 
-from .mock import Mock, Request, insert, inserted, kernel_log, loaded, remove
+from .mock import HAS_REAL, Mock, Request, insert, inserted, kernel_log, loaded, remove
 from .probes import attached
 
 STATUS = 0x51
@@ -29,15 +29,20 @@ def _function(mock: Mock) -> str:
 
 
 @pytest.mark.parametrize(
-    ("method", "pads", "flavour", "iterations", "status"),
+    ("method", "core", "flavour", "iterations", "status"),
     # stock goes on and loses the error; the patched loop stops and returns the first
-    [("kprobe", "padded", "stock", 512, 0), ("module", "padless", "ab", 101, STATUS)],
+    [
+        ("kprobe", "padded", "stock", 512, 0),
+        ("module", "padless", "ab", 101, STATUS),
+        *([("module", "real", "stock", 512, 0)] if HAS_REAL else []),
+        *([("module", "real", "ab", 101, STATUS)] if HAS_REAL else []),
+    ],
 )
 def test_failure_at_a_call(
-    method: str, pads: str, flavour: str, iterations: int, status: int
+    method: str, core: str, flavour: str, iterations: int, status: int
 ) -> None:
     with (
-        loaded(pads, flavour) as mock,
+        loaded(core, flavour) as mock,
         inserted("vmmprof_fault", _function(mock), "call=100", f"status={STATUS}"),
         attached(method, mock) as probe,
     ):

@@ -18,7 +18,10 @@ from vmmprof.kernel.sampling import Sampler, SampleSet
 from vmmprof.kernel.update_path import Direction
 from vmmprof.recording.events import event_facts
 
-from .mock import DEBUGFS, Mock, Request, insert, loaded
+from .mock import DEBUGFS, HAS_REAL, Mock, Request, insert, loaded
+
+# As the driver's core, these have no ftrace pads.
+PADLESS = ["padless", "real"] if HAS_REAL else ["padless"]
 
 
 class Program:
@@ -42,19 +45,20 @@ def trace(capfd: pytest.CaptureFixture[str]) -> Program:
 
 def _updates(mock: str, count: int) -> list[str]:
     """A command that makes update calls of 8 iterations from a child of its own."""
-    run = "struct.pack('8Q', 8, 1, 0, 1000, 1000, 0, 5, 0)"
+    run = Request(8, barrier_ns=1000, tlb_ns=1000, outside_calls=5).packed()
     program = (
-        "import os, struct, time\n"
+        "import os\n"
         "if os.fork():\n    os.wait()\n"
         f"else:\n    for _ in range({count}):\n"
-        f"        open('{DEBUGFS}/{mock}/run', 'wb').write({run})\n"
+        f"        open('{DEBUGFS}/{mock}/run', 'wb').write({run!r})\n"
     )
     return [sys.executable, "-c", program]
 
 
-def test_counting_a_command(tmp_path: Path, trace: Program) -> None:
+@pytest.mark.parametrize("core", PADLESS)
+def test_counting_a_command(tmp_path: Path, trace: Program, core: str) -> None:
     output = tmp_path / "events.parquet"
-    with loaded("padless", "stock") as mock:
+    with loaded(core, "stock") as mock:
         command = _updates(mock.name, 7)
         status, out, err = trace("--module", mock.name, "--output", str(output), "--", *command)
     assert status == 0, err
@@ -95,8 +99,9 @@ def test_a_command_s_failure_is_passed_on(trace: Program) -> None:
     assert "/no/such/program: No such file or directory" in absent_err
 
 
-def test_methods_are_explained(trace: Program) -> None:
-    with loaded("padless", "stock") as mock:
+@pytest.mark.parametrize("core", PADLESS)
+def test_methods_are_explained(trace: Program, core: str) -> None:
+    with loaded(core, "stock") as mock:
         status, padless, _ = trace("--module", mock.name, "--explain")
         forced, _, err = trace("--module", mock.name, "--method", "kprobe", "--", "true")
     assert status == 0
