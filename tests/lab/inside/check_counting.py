@@ -14,7 +14,7 @@ import pytest
 
 from vmmprof.kernel.counting import CountingProbe, UpdateCall
 
-from .mock import HAS_REAL, Mock, Request, insert, loaded, remove
+from .mock import HAS_REAL, Mock, Request, loaded
 from .probes import attached, compiled_once
 
 # Iterations and synchronisations of one update of 512 pages in runs of 16.
@@ -136,13 +136,14 @@ def test_many_threads_inside(on: Attached) -> None:
     assert {(call.maps, call.barriers, call.invalidates) for call in calls} == {(4, syncs, syncs)}
 
 
-def test_migration(on: Attached) -> None:
+def _run_moved_about(mock: Mock, request: Request) -> set[str]:
+    """Run it in a thread that is sent from CPU to CPU meanwhile; the CPUs it was seen on."""
     seen = set()
     tid = []
 
     def work() -> None:
         tid.append(threading.get_native_id())
-        on.mock.run(Request(64, sleep_us=500))
+        mock.run(request)
 
     thread = threading.Thread(target=work)
     thread.start()
@@ -159,20 +160,17 @@ def test_migration(on: Attached) -> None:
             turn += 1
         time.sleep(0.002)
     thread.join()
-    (call,) = on.calls()
-    assert call.maps == 64
-    if "b" not in on.flavour:
-        assert call.barriers == 64
-        assert seen == {"0", "1"}
+    return seen
 
 
-def test_reload_is_noticed(kinds: Kinds) -> None:
-    with loaded("padless", "stock") as mock, attached("module", mock, kinds) as probe:
-        assert not probe.result().reloaded
-        assert remove(mock.name).returncode == 0
-        assert insert(mock.name).returncode == 0
-        mock.run(Request(3))
-        probe.poll()
-        result = probe.result()
-    assert result.reloaded
-    assert not result.calls
+def test_migration(on: Attached) -> None:
+    if "b" in on.flavour:
+        pytest.skip("sleeps once only, at its end")
+    # On a loaded machine a call may be over before it could be moved: then another is made.
+    for _ in range(50):
+        seen = _run_moved_about(on.mock, Request(64, sleep_us=500))
+        (call,) = on.calls()
+        assert (call.maps, call.barriers) == (64, 64)
+        if seen == {"0", "1"}:
+            break
+    assert seen == {"0", "1"}
