@@ -38,7 +38,7 @@ lint: $(VENV)/installed
 	$(BIN)/ruff check .
 	$(BIN)/ruff format --check .
 	$(BIN)/mypy
-	MYPYPATH=tools:kernel_module_tests $(BIN)/mypy --strict -p driverpatch -p bench -p kernel_lab
+	MYPYPATH=tools:kernel_module_tests $(BIN)/mypy --strict -p driverpatch -p bench -p lab -p kernel_lab
 	$(BIN)/lint-imports --no-cache
 
 # The lab boots kernels under emulation and takes minutes; it has a target of its own.

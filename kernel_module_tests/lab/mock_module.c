@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Dual MIT/GPL
 /*
- * A mock of the driver's update path for tests of probes.
+ * A mock of the driver's update path for tests of probes, around either core.
  *
  * debugfs <module>/run: write a struct mock_request; runs it in the writer's
  * context. <module>/truth: what the mock counted since the last reset, a name
@@ -14,6 +14,7 @@
 #include <linux/slab.h>
 #include <linux/spinlock.h>
 #include <linux/uaccess.h>
+#include <linux/vmalloc.h>
 
 #include "mock_core.h"
 
@@ -34,11 +35,19 @@ notrace void mock_sleep_us(u64 duration_us)
 	usleep_range(duration_us, duration_us + 50);
 }
 
+/* A stub stands for every function that the lab does not provide to a driver's object. */
+u64 mock_reached(const char *function)
+{
+	WARN(1, KBUILD_MODNAME ": %s was called, which the lab does not provide\n", function);
+	return 0;
+}
+
 static ssize_t run_write(struct file *file, const char __user *from, size_t length, loff_t *at)
 {
 	struct mock_gpu *gpu;
 	const u64 *count;
 	ssize_t result = length;
+	void *state = NULL;
 	size_t i;
 
 	if (length != sizeof(gpu->request))
@@ -54,7 +63,12 @@ static ssize_t run_write(struct file *file, const char __user *from, size_t leng
 		result = -EINVAL;
 		goto out;
 	}
-	mock_run(gpu);
+	state = vzalloc(mock_state_bytes);
+	if (!state) {
+		result = -ENOMEM;
+		goto out;
+	}
+	mock_run(gpu, state);
 	spin_lock(&sum_lock);
 	count = (const u64 *)&gpu->truth;
 	for (i = 0; i < sizeof(sum) / sizeof(u64); i++)
@@ -62,6 +76,7 @@ static ssize_t run_write(struct file *file, const char __user *from, size_t leng
 	last_status = gpu->status;
 	spin_unlock(&sum_lock);
 out:
+	vfree(state);
 	kfree(gpu);
 	return result;
 }

@@ -55,6 +55,8 @@ def test_a_driver_that_is_not_loaded_stops_every_method() -> None:
         assert not method.works
         assert "no_such_module is not loaded" in method.reason or "kallsyms" in method.reason
         assert method.remedy
+        # What to do is said once, in the remedy.
+        assert ";" not in method.reason
 
 
 def test_a_file_that_may_not_be_read_is_a_reason(monkeypatch: pytest.MonkeyPatch) -> None:

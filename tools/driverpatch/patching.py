@@ -7,7 +7,7 @@ import json
 import shutil
 import subprocess
 import tempfile
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 
 from driverpatch.check import CheckResult, arm_name, check
@@ -100,33 +100,47 @@ def _prove(root: Path, series: Series, known: Known, arm: str) -> str:
     return got[0]
 
 
-def patch_tree(tree: Tree, into: Path, arm: str, series: Series, *, dry_run: bool) -> Patched:
-    """Copy `tree` to `into` with `arm` applied; `into` must not exist or be empty.
-
-    Everything is tried on the one file first, so that a refusal leaves nothing
-    behind. Raises CannotPatchError when check does not say 'patchable'.
-    """
+def _patchable(tree: Tree, series: Series) -> tuple[UpdatePath, Known]:
+    """The tree's update path as the series knows it. Raises CannotPatchError."""
     result = check(tree, series)
     path = tree.update_path()
     if result.code is not ExitCode.OK or path is None:
         raise CannotPatchError(result)
     known = series.recognise(path)
     assert known is not None
+    return path, known
+
+
+def patch_update_file(tree: Tree, into: Path, arm: str, series: Series) -> Patched:
+    """Copy the file with the update path below `into`, apply `arm` to it and prove it.
+
+    Raises CannotPatchError when check does not say 'patchable'.
+    """
+    path, known = _patchable(tree, series)
+    _copy_one(tree, path, into)
+    apply_patches(series.patches_of(arm), into)
+    digest = _prove(into, series, known, arm)
+    return Patched(into, tree.version, arm, known.update.id, digest)
+
+
+def patch_tree(tree: Tree, into: Path, arm: str, series: Series, *, dry_run: bool) -> Patched:
+    """Copy `tree` to `into` with `arm` applied; `into` must not exist or be empty.
+
+    Everything is tried on the one file first, so that a refusal leaves nothing
+    behind. Raises CannotPatchError when check does not say 'patchable'.
+    """
+    _, known = _patchable(tree, series)
     if into.exists() and (not into.is_dir() or any(into.iterdir())):
         raise DriverUsageError(f"{into}: exists and is not empty; name a new directory")
     if into.resolve().is_relative_to(tree.root.resolve()):
         raise DriverUsageError(f"{into}: lies inside the source tree; name a directory outside it")
-    patches = series.patches_of(arm)
     with tempfile.TemporaryDirectory(prefix="vmmprof-patch-") as scratch:
-        _copy_one(tree, path, Path(scratch))
-        apply_patches(patches, Path(scratch))
-        digest = _prove(Path(scratch), series, known, arm)
-    patched = Patched(into, tree.version, arm, known.update.id, digest)
+        patched = replace(patch_update_file(tree, Path(scratch), arm, series), root=into)
     if dry_run:
         return patched
     try:
         shutil.copytree(tree.root, into, symlinks=True, ignore=_NOT_COPIED, dirs_exist_ok=True)
-        apply_patches(patches, into)
+        apply_patches(series.patches_of(arm), into)
         _prove(into, series, known, arm)
         patched.save()
     except BaseException:

@@ -83,7 +83,8 @@ class _Machine:
         try:
             return resolve_path(self.table, self.module)
         except UsageError as error:
-            raise _Refused(str(error), "load a driver that has the update path") from None
+            reason, _, remedy = str(error).partition("; ")
+            raise _Refused(reason, remedy) from None
 
 
 def examine(module: str = DRIVER_MODULE) -> list[Method]:

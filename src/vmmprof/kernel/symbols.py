@@ -128,8 +128,8 @@ def resolve_path(table: SymbolTable, module: str = DRIVER_MODULE) -> ResolvedPat
         symbols = [symbol for name in names for symbol in table.find(name, module)]
         if not symbols:
             raise UsageError(
-                f"module {module} has no function {' or '.join(names)}; "
-                "its update path is not one that this vmmprof knows"
+                f"module {module} has no function {' or '.join(names)}, so that its update path "
+                "is not one that this vmmprof knows; load a driver that has one"
             )
         found[part] = tuple(symbols)
     return ResolvedPath(module, identity, found)

@@ -17,10 +17,12 @@ import pytest
 
 from vmmprof.kernel.symbols import SymbolTable, resolve_path
 
-from .mock import Mock, Request, insert, inserted, kernel_log, loaded, remove
+from .mock import HAS_REAL, Mock, Request, insert, inserted, kernel_log, loaded, remove
 from .probes import attached
 
 STATUS = 0x51
+# What is waited for has happened long before; this ends a check that hangs.
+GIVE_UP_S = 600
 FAULTS = Path("/sys/module/vmmprof_fault/parameters")
 
 
@@ -29,15 +31,20 @@ def _function(mock: Mock) -> str:
 
 
 @pytest.mark.parametrize(
-    ("method", "pads", "flavour", "iterations", "status"),
+    ("method", "core", "flavour", "iterations", "status"),
     # stock goes on and loses the error; the patched loop stops and returns the first
-    [("kprobe", "padded", "stock", 512, 0), ("module", "padless", "ab", 101, STATUS)],
+    [
+        ("kprobe", "padded", "stock", 512, 0),
+        ("module", "padless", "ab", 101, STATUS),
+        *([("module", "real", "stock", 512, 0)] if HAS_REAL else []),
+        *([("module", "real", "ab", 101, STATUS)] if HAS_REAL else []),
+    ],
 )
 def test_failure_at_a_call(
-    method: str, pads: str, flavour: str, iterations: int, status: int
+    method: str, core: str, flavour: str, iterations: int, status: int
 ) -> None:
     with (
-        loaded(pads, flavour) as mock,
+        loaded(core, flavour) as mock,
         inserted("vmmprof_fault", _function(mock), "call=100", f"status={STATUS}"),
         attached(method, mock) as probe,
     ):
@@ -143,8 +150,8 @@ def test_death_of_the_holder_disarms() -> None:
 
 
 def _hits_once_all_are_hit(control: int) -> list[int]:
-    """Hits of each armed probe; an emulated machine may take seconds to reach them all."""
-    deadline_s = time.monotonic() + 60
+    """Hits of each armed probe; a loaded machine may take a while to reach them all."""
+    deadline_s = time.monotonic() + GIVE_UP_S
     while True:
         hits = [int(line.split()[2]) for line in os.pread(control, 4096, 0).splitlines()]
         if (hits and min(hits) > 0) or time.monotonic() > deadline_s:
@@ -179,3 +186,15 @@ def test_detaching_under_load() -> None:
             stop.set()
             for thread in threads:
                 thread.join()
+
+
+def test_reload_is_noticed() -> None:
+    with loaded("padless", "stock") as mock, attached("module", mock) as probe:
+        assert not probe.result().reloaded
+        assert remove(mock.name).returncode == 0
+        assert insert(mock.name).returncode == 0
+        mock.run(Request(3))
+        probe.poll()
+        result = probe.result()
+    assert result.reloaded
+    assert not result.calls

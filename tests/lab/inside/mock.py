@@ -13,6 +13,8 @@ from pathlib import Path
 
 MODULES = Path(os.environ.get("LAB_MODULES", ""))
 DEBUGFS = Path("/sys/kernel/debug")
+# Built around the object of a driver tree when there was one.
+HAS_REAL = (MODULES / "vmmprof_real_stock.ko").exists()
 
 
 @dataclass(frozen=True)
@@ -27,9 +29,12 @@ class Request:
     sleep_us: int = 0
     outside_calls: int = 0
     release: int = 0
+    localized: int = 0
+    contiguous: int = 0
 
     def packed(self) -> bytes:
-        return struct.pack("8Q", *astuple(self))
+        values = astuple(self)
+        return struct.pack(f"{len(values)}Q", *values)
 
 
 class Mock:
@@ -71,8 +76,9 @@ def inserted(name: str, *parameters: str) -> Iterator[None]:
 
 
 @contextmanager
-def loaded(pads: str, flavour: str) -> Iterator[Mock]:
-    name = f"vmmprof_mock_{pads}_{flavour}"
+def loaded(core: str, flavour: str) -> Iterator[Mock]:
+    """A mock around a core: ``padded``, ``padless``, or ``real``, a driver tree's own object."""
+    name = f"vmmprof_real_{flavour}" if core == "real" else f"vmmprof_mock_{core}_{flavour}"
     with inserted(name):
         yield Mock(name)
 

@@ -39,7 +39,7 @@
 #define MAX_COMMAND (MAX_NAME + 32)
 #define MAX_CALIBRATION 100000u
 #define JUMP_WAIT_MS 20
-#define JUMP_WAITS 50
+#define JUMP_WAITS 1500 /* 30 s: a loaded machine takes its time */
 
 enum part { PART_UPDATE, PART_MAP, PART_FLUSH, PART_INVALIDATE, PART_COUNT };
 

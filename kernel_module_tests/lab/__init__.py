@@ -1,0 +1,2 @@
+# SPDX-License-Identifier: MIT
+"""The kernel lab's modules and what builds them."""
