@@ -55,11 +55,11 @@ def test_a_card_that_others_use_is_not_filled(
 
 
 def test_what_does_not_fit_beside_the_pieces_is_refused_in_that_state_only(sweep: Run) -> None:
-    # 64 MiB stay free as head-room and half of the rest as pieces: 352 MiB.
+    # 4 MiB stay free as head-room and half of the rest as pieces: 322 MiB.
     ended = sweep("--scatter", "--sizes", "2M,400M", "--placement", "device", memory=640 << 20)
     assert_clean(ended)
     assert ended.returncode == 4
-    assert any("352 MiB stay free, but 400 MiB are needed" in line for line in ended.errors)
+    assert any("322 MiB stay free, but 400 MiB are needed" in line for line in ended.errors)
     plain, scattered = states(ended)
     assert plain >= 8 and scattered == 0
 

@@ -14,8 +14,9 @@ from vmmprof.drivers.protocol import PlacementUnavailableError
 from vmmprof.sizes import MIB, format_size
 
 PIECE_BYTES = 2 * MIB
-# Left free while the card is filled, for what the driver itself allocates.
-HEADROOM_BYTES = 64 * MIB
+# Left free while the card is filled, for what the driver itself allocates. It stays in one piece,
+# so it must be too small for the memory that is measured.
+HEADROOM_BYTES = 4 * MIB
 
 
 def _fill(properties: Any, stop_requested: Callable[[], bool], pieces: list[Any]) -> None:
