@@ -260,7 +260,7 @@ def measure(arguments: argparse.Namespace) -> tuple[pd.DataFrame, str]:
         pinned(cpus_to_pin("auto", driver.pci_bus_id)[0]),
         twin_runner(driver, max(arguments.processes), arguments.cuda_include) as twin,
     ):
-        machine = machine_line(environment.merged(environment.preamble([]), driver.environment()))
+        machine = machine_line({"gpu": driver.environment(), "machine": environment.machine()})
         driver.prepare([Condition(PLAIN, size_bytes, level=level) for level in levels])
         visits = [(name, i) for name in CONTESTANTS for i in range(len(levels))]
         end_s = time.monotonic() + arguments.max_time

@@ -9,9 +9,11 @@ import time
 import numpy as np
 import numpy.typing as npt
 
+from vmmprof.drivers.protocol import Batch
 from vmmprof.experiment.traced import TracedDriver
 from vmmprof.kernel.session import open_probe
 from vmmprof.recording.events import event_facts
+from vmmprof.recording.schema import Flag
 
 from .mock import Mock, Request, loaded
 
@@ -25,11 +27,21 @@ class _MockDriver:
         self._mock = mock
         self.rounds: list[tuple[int, int]] = []
 
-    def run(self, visits: npt.NDArray[np.int32]) -> None:
+    def run(self, visits: npt.NDArray[np.int32]) -> Batch:
         start_ns = time.monotonic_ns()
         for visit in visits:
             self._mock.run(Request(int(visit)))
         self.rounds.append((start_ns, time.monotonic_ns()))
+        n = len(visits)
+        return Batch(
+            visit=np.arange(n, dtype=np.int32),
+            start_ns=np.full(n, start_ns),
+            calls_ns=np.zeros((n, 1), np.int64),
+            total_ns=np.zeros(n, np.int64),
+            status=np.zeros(n, np.int32),
+            failed_call=np.zeros(n, np.int8),
+            flags=np.zeros(n, np.uint16),
+        )
 
 
 def test_every_other_round_is_traced() -> None:
@@ -40,9 +52,10 @@ def test_every_other_round_is_traced() -> None:
         driver = _MockDriver(mock)
         traced = TracedDriver(driver, probe)  # type: ignore[arg-type]
         assert traced.name == "mock"
-        for first in (1, 11, 21, 31):
-            traced.run(np.array([first, first + 1], np.int32))
+        batches = [traced.run(np.array([first, first + 1], np.int32)) for first in (1, 11, 21, 31)]
         events = traced.events()
+    marks = [int(Flag.TRACED), 0] * 2
+    assert [batch.flags.tolist() for batch in batches] == [[mark] * 2 for mark in marks]
     assert events["iterations"].to_pylist() == [1, 2, 21, 22]
     windows = event_facts(events)["traced_windows_ns"]
     assert len(windows) == 2
